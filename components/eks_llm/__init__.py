@@ -1,0 +1,1 @@
+"""Pulumi components for LLM serving on EKS: see components/README.md for a first program."""

@@ -1,0 +1,1 @@
+"""What runs in the AWS account: network, cluster, GPU node pools, model weights."""

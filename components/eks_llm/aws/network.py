@@ -1,0 +1,287 @@
+"""`Network`: the VPC of a cluster, with one private and one public subnet per zone; or an existing VPC by ids."""
+
+import re
+from enum import Enum
+from ipaddress import IPv4Network
+from typing import NotRequired, TypedDict
+
+import pulumi
+import pulumi_aws as aws
+from pydantic import field_validator, model_validator
+
+from ..inputs import Cidr, In, Model, validated
+
+# Arguments ----------------------------------------------------------------------------------------------------------
+
+
+class Nat(Enum):
+    """How private subnets reach the internet."""
+
+    PER_ZONE = "perZone"
+    SINGLE = "single"
+    NONE = "none"
+
+
+class ExistingNetworkArgs(TypedDict):
+    vpc_id: pulumi.Input[str]
+    """Id of the VPC. It needs DNS support and DNS hostnames switched on."""
+    private_subnet_ids: dict[str, pulumi.Input[str]]
+    """Id of one private subnet per zone, e.g. `{"us-west-2a": "subnet-…"}`. At least two zones (EKS)."""
+    public_subnet_ids: NotRequired[dict[str, pulumi.Input[str]]]
+    """Id of one public subnet per zone, for internet-facing load balancers. Default: none."""
+
+
+class NetworkArgs(TypedDict):
+    region: str
+    """AWS region, e.g. `us-west-2`. Every zone must lie in it."""
+    zones: NotRequired[list[str]]
+    """Availability zones, at least two (EKS). Required unless `existing` is given."""
+    cidr: NotRequired[str]
+    """IPv4 range of the VPC, /16 to /20 (AWS allows /16 to /28; smaller ones leave no room for pods). Default
+    `10.0.0.0/16`. A zone's letter fixes its blocks, so adding or removing a zone moves no other subnet."""
+    nat: NotRequired[Nat]
+    """`perZone` (default: survives the loss of a zone), `single` (cheaper) or `none` (air-gapped: then list what the
+    nodes need in `interface_endpoints`)."""
+    interface_endpoints: NotRequired[list[str]]
+    """AWS services reached by a private endpoint in each zone, e.g. `ecr.api`, `sts`. Default: none (NAT is used). S3
+    always gets a gateway endpoint, which costs nothing."""
+    existing: NotRequired[ExistingNetworkArgs]
+    """Use this VPC and create nothing. Excludes all keys above but `region`."""
+
+
+class ExistingNetwork(Model):
+    vpc_id: In[str]
+    private_subnet_ids: dict[str, In[str]]
+    public_subnet_ids: dict[str, In[str]] = {}
+
+
+AIR_GAPPED_ENDPOINTS = ("autoscaling", "ec2", "ecr.api", "ecr.dkr", "eks", "eks-auth", "logs", "sts")
+"""What nodes, the autoscaler and Pod Identity call. Source: AWS EKS user guide, "Private clusters"."""
+
+
+class NetworkSettings(Model):
+    """What a stack file says about the network."""
+
+    zones: list[str] = []
+    cidr: Cidr = IPv4Network("10.0.0.0/16")
+    nat: Nat = Nat.PER_ZONE
+    interface_endpoints: list[str] = []
+    existing: ExistingNetwork | None = None
+
+    @field_validator("cidr")
+    @classmethod
+    def _room_for_pods(cls, cidr: IPv4Network) -> IPv4Network:
+        if not 16 <= cidr.prefixlen <= 20:
+            raise ValueError(f"a VPC range here is /16 to /20, not /{cidr.prefixlen}: pods take an address each")
+        return cidr
+
+    @field_validator("zones")
+    @classmethod
+    def _zone_names(cls, zones: list[str]) -> list[str]:
+        for zone in zones:
+            if not re.fullmatch(r"[a-z]{2}(-[a-z]+)+-\d[a-f]", zone):
+                raise ValueError(f"{zone!r} is not an availability zone such as us-west-2a")
+        if len(set(zones)) != len(zones):
+            raise ValueError("a zone is listed twice")
+        return zones
+
+    @model_validator(mode="after")
+    def _two_zones(self) -> "NetworkSettings":
+        if self.existing and self.model_fields_set - {"existing", "region"}:
+            raise ValueError("existing excludes zones, cidr, nat and interfaceEndpoints: that VPC is used as it is")
+        if len(self.zone_names) < 2:
+            raise ValueError(f"{len(self.zone_names)} zone(s) given; EKS needs subnets in at least two zones")
+        if self.nat is Nat.NONE and not self.existing:
+            missing = [name for name in AIR_GAPPED_ENDPOINTS if name not in self.interface_endpoints]
+            if missing:
+                raise ValueError(f"nat: none leaves nodes without {', '.join(missing)}; add them to interfaceEndpoints")
+        return self
+
+    @property
+    def zone_names(self) -> list[str]:
+        return list(self.existing.private_subnet_ids) if self.existing else self.zones
+
+
+class _Network(NetworkSettings):
+    region: str
+
+    @model_validator(mode="after")
+    def _zones_in_region(self) -> "_Network":
+        outside = [zone for zone in self.zone_names if zone[:-1] != self.region]
+        if outside:
+            raise ValueError(f"{', '.join(outside)} is not in region {self.region}")
+        return self
+
+
+# Builders -----------------------------------------------------------------------------------------------------------
+
+
+def subnet_cidrs(vpc: IPv4Network, zone: str) -> tuple[str, str]:
+    """The private and the public range of a zone, fixed by the zone's letter.
+
+    A /16 gives each of six zones (a to f) a private /19 (8,187 pod addresses) and a public /24.
+    """
+    blocks = list(vpc.subnets(prefixlen_diff=3))
+    index = ord(zone[-1]) - ord("a")
+    public = list(blocks[7].subnets(prefixlen_diff=5))
+    return str(blocks[index]), str(public[index])
+
+
+def subnet_tags(name: str, zone: str, public: bool) -> dict[str, str]:
+    """Tags by which the AWS load balancer controller finds subnets."""
+    role = "elb" if public else "internal-elb"
+    side = "public" if public else "private"
+    return {"Name": f"{name}-{side}-{zone}", f"kubernetes.io/role/{role}": "1"}
+
+
+def nat_zones(nat: Nat, zones: list[str]) -> dict[str, str]:
+    """For each zone the zone whose NAT gateway it uses; empty without NAT."""
+    if nat is Nat.NONE:
+        return {}
+    return {zone: zone if nat is Nat.PER_ZONE else zones[0] for zone in zones}
+
+
+def endpoint_ingress(cidr: IPv4Network) -> aws.ec2.SecurityGroupIngressArgsDict:
+    """The one rule of the interface endpoints' security group: HTTPS from inside the VPC."""
+    return {
+        "protocol": "tcp",
+        "from_port": 443,
+        "to_port": 443,
+        "cidr_blocks": [str(cidr)],
+        "description": "HTTPS from the VPC",
+    }
+
+
+# Component ----------------------------------------------------------------------------------------------------------
+
+
+class Network(pulumi.ComponentResource):
+    """A VPC with private and public subnets per zone, NAT, and an S3 gateway endpoint; or an existing VPC."""
+
+    vpc_id: pulumi.Output[str]
+    """Id of the VPC."""
+    private_subnet_ids: pulumi.Output[dict[str, str]]
+    """Id of the private subnet of each zone: nodes and pods run here."""
+    public_subnet_ids: pulumi.Output[dict[str, str]]
+    """Id of the public subnet of each zone: load balancers and NAT gateways."""
+
+    def __init__(self, name: str, args: NetworkArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("eks-llm:index:Network", name, {}, opts)
+        model = validated(_Network, args, f'Network "{name}"')
+        if model.existing:
+            self.vpc_id = pulumi.Output.from_input(model.existing.vpc_id)
+            self.private_subnet_ids = pulumi.Output.from_input(model.existing.private_subnet_ids)
+            self.public_subnet_ids = pulumi.Output.from_input(model.existing.public_subnet_ids)
+        else:
+            self._create(name, model)
+        self.register_outputs(
+            {
+                "vpcId": self.vpc_id,
+                "privateSubnetIds": self.private_subnet_ids,
+                "publicSubnetIds": self.public_subnet_ids,
+            }
+        )
+
+    def _create(self, name: str, model: _Network) -> None:
+        here = pulumi.ResourceOptions(parent=self)
+        vpc = aws.ec2.Vpc(
+            f"{name}-vpc",
+            cidr_block=str(model.cidr),
+            enable_dns_support=True,
+            enable_dns_hostnames=True,
+            tags={"Name": name},
+            opts=here,
+        )
+        # The VPC's default group admits all its members to each other; nothing here uses it, so it gets no rules.
+        aws.ec2.DefaultSecurityGroup(f"{name}-default", vpc_id=vpc.id, ingress=[], egress=[], opts=here)
+        gateway = aws.ec2.InternetGateway(f"{name}-internet", vpc_id=vpc.id, tags={"Name": name}, opts=here)
+
+        def subnet(zone: str, public: bool) -> aws.ec2.Subnet:
+            return aws.ec2.Subnet(
+                f"{name}-{'public' if public else 'private'}-{zone}",
+                vpc_id=vpc.id,
+                availability_zone=zone,
+                cidr_block=subnet_cidrs(model.cidr, zone)[public],
+                tags=subnet_tags(name, zone, public),
+                opts=here,
+            )
+
+        def routes(side: str, subnets: dict[str, aws.ec2.Subnet]) -> aws.ec2.RouteTable:
+            table = aws.ec2.RouteTable(f"{name}-{side}", vpc_id=vpc.id, tags={"Name": f"{name}-{side}"}, opts=here)
+            for zone, member in subnets.items():
+                aws.ec2.RouteTableAssociation(
+                    f"{name}-{side}-{zone}" if len(subnets) > 1 else f"{name}-{side}",
+                    subnet_id=member.id,
+                    route_table_id=table.id,
+                    opts=here,
+                )
+            return table
+
+        private = {zone: subnet(zone, public=False) for zone in model.zones}
+        public = {zone: subnet(zone, public=True) for zone in model.zones}
+
+        public_table = routes("public", public)
+        internet = aws.ec2.Route(
+            f"{name}-public",
+            route_table_id=public_table.id,
+            destination_cidr_block="0.0.0.0/0",
+            gateway_id=gateway.id,
+            opts=here,
+        )
+
+        exits = nat_zones(model.nat, model.zones)
+        gateways: dict[str, aws.ec2.NatGateway] = {}
+        for zone in dict.fromkeys(exits.values()):
+            address = aws.ec2.Eip(f"{name}-nat-{zone}", domain="vpc", tags={"Name": f"{name}-nat-{zone}"}, opts=here)
+            gateways[zone] = aws.ec2.NatGateway(
+                f"{name}-nat-{zone}",
+                subnet_id=public[zone].id,
+                allocation_id=address.id,
+                tags={"Name": f"{name}-{zone}"},
+                opts=pulumi.ResourceOptions(parent=self, depends_on=[internet]),
+            )
+
+        private_tables = {zone: routes(f"private-{zone}", {zone: private[zone]}) for zone in model.zones}
+        for zone, via in exits.items():
+            aws.ec2.Route(
+                f"{name}-private-{zone}",
+                route_table_id=private_tables[zone].id,
+                destination_cidr_block="0.0.0.0/0",
+                nat_gateway_id=gateways[via].id,
+                opts=here,
+            )
+
+        aws.ec2.VpcEndpoint(
+            f"{name}-s3",
+            vpc_id=vpc.id,
+            service_name=f"com.amazonaws.{model.region}.s3",
+            vpc_endpoint_type="Gateway",
+            route_table_ids=[table.id for table in private_tables.values()],
+            tags={"Name": f"{name}-s3"},
+            opts=here,
+        )
+        if model.interface_endpoints:
+            group = aws.ec2.SecurityGroup(
+                f"{name}-endpoints",
+                vpc_id=vpc.id,
+                description="Interface endpoints",
+                ingress=[endpoint_ingress(model.cidr)],
+                tags={"Name": f"{name}-endpoints"},
+                opts=here,
+            )
+            for service in model.interface_endpoints:
+                aws.ec2.VpcEndpoint(
+                    f"{name}-{service.replace('.', '-')}",
+                    vpc_id=vpc.id,
+                    service_name=f"com.amazonaws.{model.region}.{service}",
+                    vpc_endpoint_type="Interface",
+                    private_dns_enabled=True,
+                    subnet_ids=[member.id for member in private.values()],
+                    security_group_ids=[group.id],
+                    tags={"Name": f"{name}-{service}"},
+                    opts=here,
+                )
+
+        self.vpc_id = vpc.id
+        self.private_subnet_ids = pulumi.Output.all(**{zone: member.id for zone, member in private.items()})
+        self.public_subnet_ids = pulumi.Output.all(**{zone: member.id for zone, member in public.items()})

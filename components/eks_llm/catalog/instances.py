@@ -1,0 +1,86 @@
+"""GPU instance types of EC2 and their GPUs: `INSTANCES`, `GPUS`, `QUOTAS`."""
+
+from ._load import Fact, load
+
+
+class Gpu(Fact):
+    """A GPU model as EC2 offers it."""
+
+    name: str
+    """Marketing name, as `nvidia-smi` prints it."""
+    accelerator: str
+    """Value of the node label `k8s.amazonaws.com/accelerator`, by which cluster-autoscaler knows GPU nodes."""
+    compute_capability: str
+    """CUDA compute capability, e.g. `8.0`."""
+    api_mib: int
+    """MiB per GPU as EC2's API reports them: decimal for G5 to G6e, binary for P4 and P5. Not what CUDA sees."""
+    visible_gib: float
+    """GiB that CUDA sees: what memory arithmetic starts from."""
+    bandwidth_gbs: int
+    """Memory bandwidth, GB/s."""
+    nvlink_gbs: int = 0
+    """GPU-to-GPU bandwidth over NVLink, GB/s; 0: PCIe only."""
+    fp8: bool = False
+    """Has FP8 tensor cores."""
+    fp4: bool = False
+    """Has FP4 tensor cores."""
+    mig: int = 0
+    """MIG slices at most; 0: no MIG."""
+
+
+class InstanceType(Fact):
+    """An EC2 instance type with NVIDIA GPUs."""
+
+    gpu: str
+    """Key into `GPUS`."""
+    gpus: int
+    """GPUs per instance."""
+    vcpus: int
+    memory_gib: int
+    nvme_disks: int
+    """Instance-store disks."""
+    nvme_gb: int
+    """Instance-store capacity of all disks, decimal GB."""
+    network_gbps: float
+    efa: int = 0
+    """EFA interfaces; 0: the type has none."""
+    network_cards: int = 1
+    enis_per_card: int | None = None
+    """Network interfaces on each card at most; None: not known."""
+    ipv4_per_eni: int | None = None
+    max_pods: int
+    """Pods with the VPC CNI and secondary IPs: ENIs of the default card x (IPv4 - 1) + 2."""
+    quota: str
+    """Key into `QUOTAS`."""
+    on_demand_usd: dict[str, float] = {}
+    """On-demand price per hour by region."""
+    zone_ids: tuple[str, ...] = ()
+    """Ids of zones known to offer the type; empty: not known."""
+
+
+class Quota(Fact):
+    """Service Quotas codes (service `ec2`) of an instance family; the unit is vCPUs, blocks count instances."""
+
+    on_demand: str
+    spot: str
+    capacity_block: dict[str, str] = {}
+    """Code by instance type."""
+
+
+class _File(Fact):
+    sources: list[str]
+    date: str
+    gpus: dict[str, Gpu]
+    quotas: dict[str, Quota]
+    instances: dict[str, InstanceType]
+
+
+_file = load("instances.yaml", _File)
+
+INSTANCES: dict[str, InstanceType] = _file.instances
+"""Every known GPU instance type by name."""
+GPUS: dict[str, Gpu] = _file.gpus
+"""GPU models by the key that `InstanceType.gpu` uses."""
+QUOTAS: dict[str, Quota] = _file.quotas
+PRICES_DATE: str = _file.date
+"""When the prices and zones were read, ISO date."""

@@ -1,0 +1,271 @@
+"""Types shared by every component's arguments and by the stack file: `Model`, `In`, names and quantities.
+
+A component takes a `TypedDict` (its public contract), and checks it with a private `Model` before it registers
+anything. The same models read the camelCase keys of a stack file, so a setting has one definition.
+"""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from typing import Annotated, Any, Generic, TypeVar, Union, cast, get_args
+
+import pulumi
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    PlainSerializer,
+    ValidationError,
+)
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError, core_schema
+
+T = TypeVar("T")
+M = TypeVar("M", bound="Model")
+
+
+class _DeferOutputs:
+    """Checks plain values now and lets Pulumi outputs through, whose value is known only when they resolve."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        plain = handler.generate_schema(get_args(source)[0])
+        return core_schema.no_info_wrap_validator_function(
+            lambda value, check: value if isinstance(value, pulumi.Output) else check(value), plain
+        )
+
+
+In = Annotated[Union[T, pulumi.Output[T]], _DeferOutputs()]
+"""`In[T]`: a `T` now, or an output of another resource. A plain `T` decides which resources exist."""
+
+
+class Model(BaseModel):
+    """Base of every settings and argument model: frozen, no unknown keys, snake_case or camelCase keys."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        populate_by_name=True,
+        arbitrary_types_allowed=True,
+        validate_default=True,
+        serialize_by_alias=False,
+    )
+
+    def args(self) -> Any:
+        """The model as the snake_case mapping that a component's arguments take."""
+        return {
+            name: _plain(getattr(self, name)) for name in self.__class__.model_fields if name in self.model_fields_set
+        }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Model):
+        return value.args()
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in cast(dict[Any, Any], value).items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in cast(list[Any], value)]
+    return value
+
+
+# Problems -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong: where (a dotted key path), what stands there, and what would be right."""
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.message}" if self.path else self.message
+
+
+class InvalidArgs(pulumi.RunError):
+    """Arguments that cannot work. Pulumi shows a `RunError` as a plain message, without a traceback."""
+
+    def __init__(self, where: str, problems: list[Problem]) -> None:
+        self.problems = problems
+        super().__init__("\n".join(f"{where}: {problem}" for problem in problems))
+
+
+def validated(model: type[M], args: Mapping[str, Any], where: str) -> M:
+    """`args` as a checked `model`; raises `InvalidArgs` that names every bad key. `where` is e.g. `Network "main"`."""
+    try:
+        return model.model_validate(dict(args))
+    except ValidationError as error:
+        raise InvalidArgs(where, list(problems(error, model, snake_case=True))) from None
+
+
+def problems(error: ValidationError, model: Any, snake_case: bool = False) -> Iterator[Problem]:
+    """Each error of a validation as a `Problem`: the path as the user wrote it, the bad value, what would be right."""
+    for item in error.errors(include_url=False, include_context=True):
+        loc = [part for part in item["loc"] if not _internal(part)]
+        path = _dotted(loc, snake_case)
+        value = item.get("input")
+        kind = item["type"]
+        if kind == "extra_forbidden":
+            known = _field_names(model, loc[:-1], snake_case)
+            yield Problem(path, f"unknown key{nearest(str(loc[-1]), known)}")
+        elif kind == "missing":
+            yield Problem(path, "required, but missing")
+        elif kind == "enum":
+            yield Problem(path, f"{value!r} is not one of {item.get('ctx', {}).get('expected', 'the allowed values')}")
+        elif kind in ("model_type", "model_attributes_type", "dict_type"):
+            yield Problem(path, f"{value!r} is not a mapping of keys")
+        elif isinstance(value, Mapping) or kind.startswith("quoted"):
+            yield Problem(path, _sentence(item["msg"]))
+        else:
+            yield Problem(path, f"{value!r}: {_sentence(item['msg'])}")
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """A hint that ends a message about an unknown name: the nearest known one, else all of them."""
+    close = difflib.get_close_matches(word, known, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f" (known: {', '.join(sorted(known))})" if known else ""
+
+
+def _internal(part: Any) -> bool:
+    """Steps that pydantic adds to a path for its own machinery, such as `function-after[...]`."""
+    return isinstance(part, str) and ("[" in part or part == "[key]")
+
+
+def _dotted(loc: list[Any], snake_case: bool) -> str:
+    path = ""
+    for part in loc:
+        if isinstance(part, int):
+            path += f"[{part}]"
+        else:
+            name = _to_snake(part) if snake_case else str(part)
+            path += f".{name}" if path else name
+    return path
+
+
+def _to_snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", name).lower() if name.isidentifier() else name
+
+
+def _sentence(message: str) -> str:
+    message = message.removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    return message[:1].lower() + message[1:] if message[1:2].islower() else message
+
+
+def _field_names(model: Any, loc: list[Any], snake_case: bool) -> list[str]:
+    """The keys that are allowed at `loc` below `model`, to suggest the nearest one."""
+    for part in loc:
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            fields = model.model_fields
+            field = fields.get(str(part)) or next((f for f in fields.values() if f.alias == part), None)
+            model = field.annotation if field else None
+        else:
+            inner = [arg for arg in get_args(model) if arg is not str]
+            model = inner[-1] if inner else None
+        while model is not None and not isinstance(model, type):
+            candidates = [a for a in get_args(model) if isinstance(a, type) and issubclass(a, BaseModel)]
+            if not candidates:
+                break
+            model = candidates[0]
+    if isinstance(model, type) and issubclass(model, BaseModel):
+        return [name if snake_case else (f.alias or name) for name, f in model.model_fields.items()]
+    return []
+
+
+# Quantities ---------------------------------------------------------------------------------------------------------
+
+
+class Quantity(float, Generic[T]):
+    """A number that is written with its unit. Subclasses name the units and the base unit that the float counts."""
+
+    units: dict[str, float] = {}
+    example = ""
+
+    @classmethod
+    def parse(cls, value: Any) -> "Quantity[Any]":
+        if isinstance(value, cls):
+            return value
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", value) if isinstance(value, str) else None
+        if not match or match[2] not in cls.units:
+            raise PydanticCustomError(
+                "quantity", "write a number with a unit, one of {units}, such as {example}",
+                {"units": ", ".join(cls.units), "example": cls.example},
+            )  # fmt: skip
+        return cls(float(match[1]) * cls.units[match[2]])
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            cls.parse, serialization=core_schema.plain_serializer_function_ser_schema(str)
+        )
+
+
+class Duration(Quantity[Any]):
+    """A time span in seconds, written `820ms`, `90s`, `10m` or `2h`."""
+
+    units = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+    example = "90s"
+
+    def __str__(self) -> str:
+        return f"{self * 1000:g}ms" if self < 1 else f"{float(self):g}s"
+
+
+class Size(Quantity[Any]):
+    """An amount of memory or storage in GiB, written `512MiB`, `200GiB` or `2TiB`."""
+
+    units = {"MiB": 1 / 1024, "GiB": 1.0, "TiB": 1024.0}
+    example = "200GiB"
+
+    def __str__(self) -> str:
+        return f"{float(self):g}GiB"
+
+
+# Names and addresses ------------------------------------------------------------------------------------------------
+
+NAME_LIMIT = 40
+"""Longest name of a pool or service: derived names (`keda-hpa-…`, Pod hashes) must stay within Kubernetes' 63."""
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", value):
+        raise PydanticCustomError(
+            "name", "a name has lower-case letters a-z, digits and '-', begins with a letter and does not end with '-'"
+        )
+    if len(value) > NAME_LIMIT:
+        raise PydanticCustomError(
+            "name", "{length} characters; a name has at most {limit}", {"length": len(value), "limit": NAME_LIMIT}
+        )
+    return value
+
+
+Name = Annotated[str, AfterValidator(_name)]
+"""A DNS label that leaves room for what Kubernetes and KEDA append."""
+
+
+def _cidr(value: Any) -> Any:
+    if isinstance(value, IPv4Network):
+        return value
+    try:
+        return IPv4Network(value)
+    except ValueError as error:
+        raise PydanticCustomError(
+            "cidr", "not an IPv4 range such as 10.20.0.0/16 ({why})", {"why": str(error)}
+        ) from None
+
+
+Cidr = Annotated[IPv4Network, BeforeValidator(_cidr), PlainSerializer(str)]
+"""An IPv4 address range without host bits."""
+
+
+def _arn(value: str) -> str:
+    if not re.fullmatch(r"arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:\d*:.+", value):
+        raise PydanticCustomError("arn", "not an ARN such as arn:aws:iam::111122223333:role/platform-admin")
+    return value
+
+
+Arn = Annotated[str, AfterValidator(_arn)]

@@ -1,0 +1,1 @@
+"""Cluster operators, each a pinned Helm release."""
