@@ -170,8 +170,8 @@ class Network(pulumi.ComponentResource):
         model = validated(_Network, args, f'Network "{name}"')
         if model.existing:
             self.vpc_id = pulumi.Output.from_input(model.existing.vpc_id)
-            self.private_subnet_ids = pulumi.Output.from_input(model.existing.private_subnet_ids)
-            self.public_subnet_ids = pulumi.Output.from_input(model.existing.public_subnet_ids)
+            self.private_subnet_ids = pulumi.Output.all(**model.existing.private_subnet_ids)
+            self.public_subnet_ids = pulumi.Output.all(**model.existing.public_subnet_ids)
         else:
             self._create(name, model)
         self.register_outputs(

@@ -159,7 +159,7 @@ def _use(monitor: _Monitor, project: str, stack: str, preview: bool, logger: log
 
 
 def record(
-    program: Callable[[], None],
+    program: Callable[[], Any],
     *,
     project: str = "eks-llm",
     stack: str = "test",
