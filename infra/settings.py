@@ -1,0 +1,238 @@
+"""The stack file as typed settings: what `Pulumi.<stack>.yaml` may say, and everything that is wrong with it at once.
+
+Each section is the settings model of the component that it configures, so a setting is defined in one place. This
+module adds what only the whole stack can know: that names meet, that ranges do not overlap, that GPUs suffice.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, get_args, get_origin
+
+import pulumi
+from pulumi.runtime.config import is_config_secret
+from pydantic import TypeAdapter, ValidationError
+
+from eks_llm.aws.cluster import ClusterSettings
+from eks_llm.aws.network import NetworkSettings
+from eks_llm.aws.node_pool import PoolSettings
+from eks_llm.aws.weights import WeightsSettings
+from eks_llm.catalog.instances import INSTANCES
+from eks_llm.inputs import InvalidArgs, Model, Name, Problem, nearest, problems
+from eks_llm.operators.monitoring import MonitoringSettings
+from eks_llm.serving.service import ServiceSettings
+
+GRAFANA_SECRET = "grafanaAdminPassword"
+"""Config key of the password of Grafana's `admin` user."""
+
+
+class Platform(Model):
+    """`<project>:platform`, the one object that describes a stack."""
+
+    network: NetworkSettings
+    cluster: ClusterSettings
+    weights: WeightsSettings
+    gpu_pools: dict[Name, PoolSettings]
+    services: dict[Name, ServiceSettings] = {}
+    monitoring: MonitoringSettings = MonitoringSettings()
+    tags: dict[str, str] = {}
+    """AWS tags of every resource."""
+    protect: bool = False
+    """Refuse to delete the network, the cluster, the node pools and the bucket."""
+
+    @property
+    def secret_keys(self) -> list[str]:
+        """Config keys that have to be set with `pulumi config set --secret`."""
+        named = {service.api_key_secret for service in self.services.values() if service.api_key_secret}
+        return sorted({GRAFANA_SECRET, *named})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A stack that can be built."""
+
+    platform: Platform
+    region: str
+    warnings: list[str]
+    missing_secrets: list[str]
+    """Secrets that `pulumi up` needs and that are not set yet."""
+
+
+def load(config: pulumi.Config, stack: str) -> Settings:
+    """The settings of `stack`. Raises `InvalidArgs` with every problem: file, key path, bad value, what is right."""
+    found: list[Problem] = []
+    region = pulumi.Config("aws").get("region") or ""
+    if not re.fullmatch(r"[a-z]{2}(-[a-z]+)+-\d", region):
+        found.append(Problem("aws:region", f"{region!r} is not an AWS region such as us-west-2"))
+
+    sections, bad = _sections(_raw(config))
+    found += bad
+    found += [problem for check in CHECKS for problem in check(sections, region)]
+    found += _plain_secrets(config, sections)
+    if found:
+        raise InvalidArgs(f"Pulumi.{stack}.yaml", sorted(set(found), key=lambda problem: problem.path))
+
+    platform = Platform.model_construct(**vars(sections))
+    return Settings(
+        platform=platform,
+        region=region,
+        warnings=list(_warnings(platform)),
+        missing_secrets=[key for key in platform.secret_keys if config.get(key) is None],
+    )
+
+
+# Reading ------------------------------------------------------------------------------------------------------------
+
+
+def _raw(config: pulumi.Config) -> Any:
+    text = config.get("platform")
+    try:
+        return json.loads(text) if text else None
+    except json.JSONDecodeError:
+        return text
+
+
+def _sections(raw: Any) -> tuple[SimpleNamespace, list[Problem]]:
+    """Each section on its own, so that an error in one does not hide the errors of another.
+
+    A section (or pool, or service) that is wrong is absent from the result.
+    """
+    sections = SimpleNamespace()
+    if not isinstance(raw, dict) or not raw:
+        what = "is missing or empty" if not raw else f"is {raw!r}, not a mapping"
+        return sections, [Problem("platform", f"{what}; it describes the stack, see docs/reference/stack-file.md")]
+    fields = {field.alias or name: (name, field) for name, field in Platform.model_fields.items()}
+    found = [Problem(f"platform.{key}", f"unknown key{nearest(key, list(fields))}") for key in raw if key not in fields]
+    for key, (name, field) in fields.items():
+        path = f"platform.{key}"
+        if key not in raw:
+            if field.is_required():
+                found.append(Problem(path, "required, but missing"))
+            else:
+                setattr(sections, name, field.get_default(call_default_factory=True))
+        elif get_origin(field.annotation) is dict and get_args(field.annotation)[1] is not str:
+            setattr(sections, name, _items(raw[key], get_args(field.annotation)[1], path, found))
+        else:
+            _, ok = _checked(field.annotation, raw[key], path, found)
+            if ok:
+                setattr(sections, name, _)
+    return sections, found
+
+
+def _items(raw: Any, model: type[Model], path: str, found: list[Problem]) -> dict[str, Any]:
+    """The named members of a section such as `services`, without those that are wrong."""
+    if not isinstance(raw, dict):
+        found.append(Problem(path, f"{raw!r} is not a mapping from names to settings"))
+        return {}
+    members: dict[str, Any] = {}
+    for name, value in raw.items():
+        _, name_ok = _checked(Name, name, f"{path}.{name}", found)
+        member, ok = _checked(model, value, f"{path}.{name}", found)
+        if ok and name_ok:
+            members[name] = member
+    return members
+
+
+def _checked(type_: Any, value: Any, path: str, found: list[Problem]) -> tuple[Any, bool]:
+    try:
+        return TypeAdapter(type_).validate_python(value), True
+    except ValidationError as error:
+        for problem in problems(error, type_):
+            inner = problem.path if problem.path.startswith("[") or not problem.path else f".{problem.path}"
+            found.append(Problem(f"{path}{inner}", problem.message))
+        return None, False
+
+
+# Checks across sections ---------------------------------------------------------------------------------------------
+# Each yields problems and skips what is absent because it was wrong by itself.
+
+
+def _zones(sections: SimpleNamespace, region: str) -> Iterator[Problem]:
+    network = getattr(sections, "network", None)
+    if not network:
+        return
+    for zone in network.zone_names:
+        if region and zone[:-1] != region:
+            yield Problem("platform.network.zones", f"{zone!r} is not in region {region} (aws:region)")
+    for name, pool in getattr(sections, "gpu_pools", {}).items():
+        if pool.zone not in network.zone_names:
+            known = ", ".join(network.zone_names)
+            yield Problem(f"platform.gpuPools.{name}.zone", f"{pool.zone!r} has no subnet; network.zones has {known}")
+
+
+def _ranges(sections: SimpleNamespace, _region: str) -> Iterator[Problem]:
+    network, cluster = getattr(sections, "network", None), getattr(sections, "cluster", None)
+    if network and cluster and not network.existing and network.cidr.overlaps(cluster.service_cidr):
+        yield Problem(
+            "platform.cluster.serviceCidr",
+            f"'{cluster.service_cidr}' overlaps network.cidr {network.cidr}: Services would hide hosts of the VPC",
+        )
+
+
+def _placement(sections: SimpleNamespace, _region: str) -> Iterator[Problem]:
+    pools = getattr(sections, "gpu_pools", {})
+    for name, service in getattr(sections, "services", {}).items():
+        path = f"platform.services.{name}"
+        if service.pool not in pools:
+            yield Problem(f"{path}.pool", f"no pool {service.pool!r}{nearest(service.pool, list(pools))}")
+            continue
+        for key, message in service.misfits(pools[service.pool].instance_type):
+            yield Problem(f"{path}.{key}", message)
+
+
+def _gpu_budget(sections: SimpleNamespace, _region: str) -> Iterator[Problem]:
+    services = getattr(sections, "services", {})
+    for name, pool in getattr(sections, "gpu_pools", {}).items():
+        per_node = INSTANCES[pool.instance_type].gpus
+        used = [service for service in services.values() if service.pool == name]
+        for limit, key in (("max", "nodes.max"), ("min", "nodes.max")):
+            asked = sum(getattr(service.scaling, limit) * service.gpus for service in used)
+            if asked > pool.nodes.max * per_node:
+                nodes = -(-asked // per_node)
+                yield Problem(
+                    f"platform.gpuPools.{name}.{key}",
+                    f"{pool.nodes.max} node(s) have {pool.nodes.max * per_node} GPUs, but the services of this pool "
+                    f"ask for {asked} at their {limit}imum; set it to {nodes}, or lower their scaling.{limit}",
+                )
+                break
+
+
+def _one_ami_family(sections: SimpleNamespace, _region: str) -> Iterator[Problem]:
+    families = {name: pool.ami_type.family for name, pool in getattr(sections, "gpu_pools", {}).items()}
+    if len(set(families.values())) > 1:
+        listed = ", ".join(f"{name}: {family}" for name, family in families.items())
+        yield Problem("platform.gpuPools", f"one GPU operator serves all pools, so their AMIs must agree ({listed})")
+
+
+def _weights_buckets(sections: SimpleNamespace, _region: str) -> Iterator[Problem]:
+    weights = getattr(sections, "weights", None)
+    for name, service in getattr(sections, "services", {}).items():
+        bucket = service.weights.removeprefix("s3://").split("/")[0]
+        if weights and bucket != weights.bucket:
+            yield Problem(
+                f"platform.services.{name}.weights",
+                f"bucket {bucket!r} is not weights.bucket {weights.bucket!r}, which the service's role may read",
+            )
+
+
+CHECKS = [_zones, _ranges, _placement, _gpu_budget, _one_ami_family, _weights_buckets]
+
+
+def _plain_secrets(config: pulumi.Config, sections: SimpleNamespace) -> Iterator[Problem]:
+    named = [service.api_key_secret for service in getattr(sections, "services", {}).values()]
+    for key in sorted({GRAFANA_SECRET, *filter(None, named)}):
+        full = f"{config.name}:{key}"
+        if config.get(key) is not None and not is_config_secret(full):
+            yield Problem(full, f"a secret in plain text; run: pulumi config set --secret {key}")
+
+
+# Warnings -----------------------------------------------------------------------------------------------------------
+
+
+def _warnings(platform: Platform) -> Iterator[str]:
+    used = {service.pool for service in platform.services.values()}
+    for name, pool in platform.gpu_pools.items():
+        if name not in used:
+            yield f"gpuPools.{name}: no service uses this pool ({pool.nodes.min} to {pool.nodes.max} nodes)"
