@@ -26,6 +26,8 @@ class Gpu(Fact):
     """Has FP4 tensor cores."""
     mig: int = 0
     """MIG slices at most; 0: no MIG."""
+    unverified: tuple[str, ...] = ()
+    """Keys whose values rest on one secondary source or an inference."""
 
 
 class InstanceType(Fact):
@@ -52,17 +54,29 @@ class InstanceType(Fact):
     """Pods with the VPC CNI and secondary IPs: ENIs of the default card x (IPv4 - 1) + 2."""
     quota: str
     """Key into `QUOTAS`."""
+    minimum_driver: int = 0
+    """Major version of the NVIDIA driver that it needs; 0: any that the EKS AMI carries."""
     on_demand_usd: dict[str, float] = {}
-    """On-demand price per hour by region."""
+    """On-demand price per hour by region; empty: not sold on demand, or not known."""
+    spot_usd: tuple[float, float] | None = None
+    """Lowest and highest spot price per hour seen in any zone; None: not known. It moves by the hour."""
+    capacity_block_usd: float | None = None
+    """Price of a Capacity Block per instance and hour; None: not known. AWS reviews it each quarter."""
+    capacity_block_date: str = ""
+    """When `capacity_block_usd` was valid, ISO date."""
     zone_ids: tuple[str, ...] = ()
     """Ids of zones known to offer the type; empty: not known."""
+    unverified: tuple[str, ...] = ()
+    """Keys whose values rest on one secondary source or an inference; a price as `onDemandUsd.<region>`."""
 
 
 class Quota(Fact):
     """Service Quotas codes (service `ec2`) of an instance family; the unit is vCPUs, blocks count instances."""
 
     on_demand: str
+    on_demand_name: str
     spot: str
+    spot_name: str
     capacity_block: dict[str, str] = {}
     """Code by instance type."""
 
