@@ -1,0 +1,177 @@
+"""Finds a pinned tool or builds it: on PATH, then in .tools/bin, then `go build` of its pinned module.
+
+A build is done once per pin, by one process at a time, with a time limit and visible progress. One that was
+interrupted goes on where it stopped, because Go keeps what it has downloaded and compiled.
+"""
+
+import fcntl
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .registry import TOOLS, Tool
+
+ROOT = Path(__file__).parents[2]
+TOOLS_DIR = ROOT / ".tools"
+BUILD_LIMIT = 45 * 60.0
+"""Seconds for one build, waiting for another process's build included. Pulumi took 210 to 390 s cold on two cores."""
+
+
+class ToolError(Exception):
+    """A tool that is neither there nor can be built. The message says what to do."""
+
+
+def provide(name: str, tools_dir: Path = TOOLS_DIR, limit: float = BUILD_LIMIT) -> Path:
+    """Path of the tool at its pinned version. Raises `ToolError`."""
+    tool = TOOLS.get(name)
+    if tool is None:
+        raise ToolError(f"unknown tool {name!r} (known: {', '.join(sorted(TOOLS))})")
+    if found := on_path(tool):
+        return found
+    installed = tools_dir / "bin" / tool.key / tool.name
+    if installed.exists():
+        return installed
+    deadline = time.monotonic() + limit
+    with _lock(tools_dir / "lock", tool, deadline):
+        if not installed.exists():  # another process may have built it while this one waited
+            _build(tool, installed, deadline)
+    return installed
+
+
+def on_path(tool: Tool) -> Path | None:
+    """The tool on PATH, if its major and minor version are the pinned ones."""
+    found = shutil.which(tool.name)
+    if not found:
+        return None
+    version = _version(tool, Path(found))
+    return Path(found) if version and version[:2] == _numbers(tool.version)[:2] else None
+
+
+def _version(tool: Tool, binary: Path) -> list[int]:
+    """The version that a binary reports; empty if it reports none."""
+    try:
+        run = subprocess.run([binary, *tool.version_args], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return _numbers(run.stdout + run.stderr) if run.returncode == 0 else []
+
+
+def _numbers(text: str) -> list[int]:
+    match = re.search(r"\bv?(\d+)\.(\d+)\.(\d+)", text)
+    return [int(part) for part in match.groups()] if match else []
+
+
+@contextmanager
+def _lock(path: Path, tool: Tool, deadline: float) -> Iterator[None]:
+    """One build at a time on this checkout. The kernel frees the lock when its holder ends, however it ends."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        told = False
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise ToolError(f"{tool.name}: another process still holds {path}; end it and try again") from None
+                if not told:
+                    print(f"{tool.name}: waiting for another process that is building tools", file=sys.stderr)
+                    told = True
+                time.sleep(0.5)
+        yield
+
+
+def _build(tool: Tool, target: Path, deadline: float) -> None:
+    go = shutil.which("go")
+    if not go:
+        raise ToolError(
+            f"{tool.name} {tool.version} is neither on PATH nor built yet, and Go is missing to build it.\n"
+            f"Either install Go 1.21 or newer (https://go.dev/dl/; it fetches the exact toolchain that the module "
+            f"asks for) and try again,\nor put {tool.name} {tool.version} on PATH ({tool.install_hint})."
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    partial = target.with_name(f".{tool.name}.partial")
+    command = [go, "build", "-v", "-mod=readonly", "-buildvcs=false", "-ldflags", tool.ldflags, "-o", str(partial)]
+    status, tail = _run(tool, [*command, tool.package], deadline)
+    if status is None:
+        raise ToolError(f"{tool.name}: the build reached its time limit; run it again, it goes on where it stopped")
+    if status != 0:
+        raise ToolError(f"{tool.name}: go build failed with status {status}:\n" + "\n".join(tail))
+    built = _version(tool, partial)
+    if built != _numbers(tool.version):
+        raise ToolError(f"{tool.name}: the built binary reports version {built}, not {tool.version}")
+    partial.replace(target)
+
+
+def _run(tool: Tool, command: list[str], deadline: float) -> tuple[int | None, list[str]]:
+    """Runs the build under a progress line. Returns its status (None: out of time) and the end of what it said."""
+    start = time.monotonic()
+    build = subprocess.Popen(  # its own process group, so that compilers and linkers end with it
+        command, cwd=tool.module, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    seen = _Counter()
+    reader = threading.Thread(target=seen.read, args=(build.stderr,), daemon=True)
+    reader.start()
+    progress = _Progress(f"{tool.name} {tool.version}: building (once)", start)
+    try:
+        while build.poll() is None:
+            if time.monotonic() > deadline:
+                return None, []
+            progress.show(f"{seen.modules} modules fetched, {seen.packages} packages compiled")
+            time.sleep(0.2)
+        reader.join(timeout=5)
+        return build.returncode, list(seen.tail)
+    finally:
+        progress.end()
+        if build.poll() is None:
+            os.killpg(build.pid, signal.SIGTERM)
+            build.wait(timeout=30)
+
+
+class _Counter:
+    """Counts what `go build -v` reports: a line per fetched module and per compiled package."""
+
+    def __init__(self) -> None:
+        self.modules = 0
+        self.packages = 0
+        self.tail: deque[str] = deque(maxlen=20)
+
+    def read(self, lines: Iterator[str]) -> None:
+        for line in lines:
+            self.tail.append(line.rstrip())
+            if line.startswith("go: downloading"):
+                self.modules += 1
+            elif not line.startswith(("go: ", "#", "\t")):
+                self.packages += 1
+
+
+class _Progress:
+    """One line that moves on a terminal; a line each ten seconds elsewhere, such as in a CI log."""
+
+    def __init__(self, title: str, start: float) -> None:
+        self.title = title
+        self.start = start
+        self.live = sys.stderr.isatty()
+        self.next = start
+
+    def show(self, what: str) -> None:
+        now = time.monotonic()
+        if now < self.next:
+            return
+        self.next = now + (0.2 if self.live else 10)
+        elapsed = int(now - self.start)
+        text = f"{self.title}, {elapsed // 60}:{elapsed % 60:02}, {what}"
+        print(f"\r\x1b[K{text}" if self.live else text, end="" if self.live else "\n", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if self.live:
+            print(file=sys.stderr)

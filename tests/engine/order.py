@@ -1,0 +1,66 @@
+"""In which order resources may be deleted, and which order the dependencies of a state enforce."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+Resource = dict[str, Any]
+"""A resource as it stands in the state."""
+
+
+def is_deleted_by_provider(item: Resource) -> bool:
+    return bool(item["custom"]) and not item["type"].startswith("pulumi:")
+
+
+CRD_OWNERS = {"keda.sh": "keda", "monitoring.coreos.com": "kube-prometheus-stack"}
+"""Chart that brings the CRDs of an API group. Source: the charts' own CRD templates."""
+
+
+def must_precede(state: dict[str, Resource]) -> Iterator[tuple[str, str, str]]:
+    """Pairs of URNs whose deletion order matters in AWS and Kubernetes, and the rule that says so."""
+
+    def of(pattern: str) -> list[str]:
+        return [urn for urn, item in state.items() if is_deleted_by_provider(item) and re.search(pattern, item["type"])]
+
+    releases = {urn: state[urn]["inputs"]["chart"] for urn in of("^kubernetes:helm.sh/v3:Release$")}
+    objects = [urn for urn in of("^kubernetes:") if urn not in releases]
+    node_groups = of(":NodeGroup$")
+    clusters = of("aws:eks/cluster:Cluster$")
+    assert releases
+    assert node_groups
+    assert clusters
+
+    for urn in objects:
+        group = state[urn]["inputs"]["apiVersion"].split("/")[0]
+        for release, chart in releases.items():
+            if chart.rsplit("/", 1)[-1] == CRD_OWNERS.get(group):
+                yield "a custom resource needs its operator to run finalizers", urn, release
+    for release in releases:
+        for node_group in node_groups:
+            yield "an operator needs nodes to run its uninstall hooks", release, node_group
+    for node_group in node_groups:
+        for cluster in clusters:
+            yield "EKS refuses to delete a cluster with node groups", node_group, cluster
+    for cluster in clusters:
+        for part in of("aws:ec2/(subnet:Subnet|vpc:Vpc)$"):
+            yield "the cluster's network interfaces hold subnets", cluster, part
+    for urn in [*objects, *releases]:
+        for access in of("aws:eks/access(Entry|PolicyAssociation):"):
+            yield "without access nobody can delete Kubernetes objects", urn, access
+
+
+def waits_for(state: dict[str, Resource]) -> dict[str, set[str]]:
+    """For each URN all URNs that are deleted after it: its dependencies, parent, provider, and theirs in turn."""
+    direct = {
+        urn: {
+            *item.get("dependencies", []),
+            *(dep for deps in (item.get("propertyDependencies") or {}).values() for dep in deps or []),
+            *([item["parent"]] if item.get("parent") else []),
+            *([item["provider"].rsplit("::", 1)[0]] if item.get("provider") else []),
+        }
+        for urn, item in state.items()
+    }
+    closed: dict[str, set[str]] = {}
+    for urn in state:  # the engine writes a state in an order where dependencies come first
+        closed[urn] = direct[urn].union(*(closed[dep] for dep in direct[urn] if dep in closed))
+    return closed
