@@ -18,6 +18,8 @@ class Gpu(Fact):
     """GiB that CUDA sees: what memory arithmetic starts from."""
     bandwidth_gbs: int
     """Memory bandwidth, GB/s."""
+    bf16_tflops: int
+    """Dense bfloat16 rate of the tensor cores, TFLOP/s."""
     nvlink_gbs: int = 0
     """GPU-to-GPU bandwidth over NVLink, GB/s; 0: PCIe only."""
     fp8: bool = False
