@@ -22,6 +22,7 @@ COMPUTED: dict[str, tuple[str, ...]] = {
 
 NAMED_BY_PROVIDER: dict[str, str] = {
     "aws:cloudwatch/logGroup:LogGroup": "name",
+    "aws:ec2/placementGroup:PlacementGroup": "name",
     "aws:eks/cluster:Cluster": "name",
     "aws:eks/nodeGroup:NodeGroup": "nodeGroupName",
     "aws:iam/policy:Policy": "name",
