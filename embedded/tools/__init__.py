@@ -1,6 +1,6 @@
 """Command-line tools at pinned versions, found or built: `provide("pulumi")` or `python -m embedded.tools pulumi`."""
 
-from .provide import ToolError, provide
+from .install import ToolError, provide
 from .registry import TOOLS, Tool
 
 __all__ = ["TOOLS", "Tool", "ToolError", "provide"]

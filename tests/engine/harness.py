@@ -1,5 +1,6 @@
 """Runs a Pulumi program with the real engine: pulumi CLI, file backend in a temporary folder, stand-in providers."""
 
+import json
 import os
 import runpy
 import sys
@@ -110,10 +111,10 @@ class Stack:
     def destroy(self) -> Steps:
         return self._steps(self.stack.destroy)
 
-    def state(self) -> dict[str, dict[str, Any]]:
-        """The resources of the state by URN, as the engine holds them."""
+    def resources(self) -> dict[str, dict[str, Any]]:
+        """The resources of the state by URN, as the engine holds them, with secrets in plain text."""
         deployment = self.stack.export_stack().deployment or {}
-        return {item["urn"]: item for item in deployment.get("resources", [])}
+        return {item["urn"]: _revealed(item) for item in deployment.get("resources", [])}
 
     def unprotect(self) -> None:
         """As `pulumi state unprotect --all`."""
@@ -145,6 +146,13 @@ def reference_stack(name: str, home: Path, standins: Running) -> Stack:
     stack = Stack(name, reference, home, standins, project_copy(home / "project"))
     stack.configure(SECRETS, secret=True)
     return stack
+
+
+def _revealed(value: Any) -> Any:
+    """A value of an exported state without the envelopes of its secrets."""
+    if isinstance(value, dict):
+        return json.loads(value["plaintext"]) if "plaintext" in value else {k: _revealed(v) for k, v in value.items()}
+    return [_revealed(item) for item in value] if isinstance(value, list) else value
 
 
 def short(urn: str) -> str:

@@ -12,6 +12,11 @@ def is_deleted_by_provider(item: Resource) -> bool:
     return bool(item["custom"]) and not item["type"].startswith("pulumi:")
 
 
+def is_kubernetes_object(item: Resource) -> bool:
+    """Whether it is sent to the API server as it stands, unlike a Helm release."""
+    return item["type"].startswith("kubernetes:") and item["type"] != "kubernetes:helm.sh/v3:Release"
+
+
 CRD_OWNERS = {"keda.sh": "keda", "monitoring.coreos.com": "kube-prometheus-stack"}
 """Chart that brings the CRDs of an API group. Source: the charts' own CRD templates."""
 
@@ -23,7 +28,7 @@ def must_precede(state: dict[str, Resource]) -> Iterator[tuple[str, str, str]]:
         return [urn for urn, item in state.items() if is_deleted_by_provider(item) and re.search(pattern, item["type"])]
 
     releases = {urn: state[urn]["inputs"]["chart"] for urn in of("^kubernetes:helm.sh/v3:Release$")}
-    objects = [urn for urn in of("^kubernetes:") if urn not in releases]
+    objects = [urn for urn, item in state.items() if is_kubernetes_object(item)]
     node_groups = of(":NodeGroup$")
     clusters = of("aws:eks/cluster:Cluster$")
     assert releases

@@ -9,7 +9,8 @@ from pulumi.automation.errors import CommandError
 
 from tests.engine import golden
 from tests.engine.harness import SECRETS, STACKS, Stack, reference_stack, short
-from tests.engine.order import CRD_OWNERS, is_deleted_by_provider, must_precede, waits_for
+from tests.engine.order import CRD_OWNERS, is_deleted_by_provider, is_kubernetes_object, must_precede, waits_for
+from tests.engine.schemas import problems
 from tests.engine.standins import Running, running
 
 
@@ -46,12 +47,21 @@ def test_secrets_are_encrypted_in_the_state(risen: Stack) -> None:
 
 def test_every_custom_resource_has_a_known_owner(risen: Stack) -> None:
     """So that the order below is checked for every custom resource, also of an operator that is added later."""
-    groups = {str(item.get("inputs", {}).get("apiVersion", "")).split("/")[0] for item in risen.state().values()}
+    groups = {str(item.get("inputs", {}).get("apiVersion", "")).split("/")[0] for item in risen.resources().values()}
     assert {group for group in groups if "." in group and not group.endswith(".k8s.io")} <= CRD_OWNERS.keys()
 
 
+def test_every_kubernetes_object_is_valid_on_the_clusters_version(risen: Stack) -> None:
+    resources = risen.resources()
+    cluster = next(item for item in resources.values() if item["type"] == "aws:eks/cluster:Cluster")
+    manifests = [item["inputs"] for item in resources.values() if is_kubernetes_object(item)]
+    assert manifests
+    wrong = [problem for manifest in manifests for problem in problems(manifest, cluster["inputs"]["version"])]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_destroys_in_a_legal_order(risen: Stack) -> None:
-    state = risen.state()
+    state = risen.resources()
     if any(item.get("protect") for item in state.values()):
         with pytest.raises(CommandError, match="cannot be deleted"):
             risen.destroy()
@@ -60,7 +70,7 @@ def test_destroys_in_a_legal_order(risen: Stack) -> None:
     risen.journal.events.clear()
     risen.journal.delay = 0.02
     risen.destroy()
-    assert set(risen.state()) == set()
+    assert set(risen.resources()) == set()
     deleted = {event.urn: event for event in risen.journal.of("delete")}
     assert deleted.keys() == {urn for urn, item in state.items() if is_deleted_by_provider(item)}
 

@@ -73,7 +73,7 @@ def test_generated_names_are_kept_and_a_destroy_goes_backwards(small_stack: Call
     stack = small_stack(platform)
     stack.up()
     assert stack.preview().changes == {}
-    assert broken_rules(stack.state()) == []
+    assert broken_rules(stack.resources()) == []
     stack.destroy()
     order = [event.urn.split("::")[-1] for event in stack.journal.of("delete")]
     assert order[:2] == ["scaling", "keda"]
@@ -89,4 +89,4 @@ def test_a_release_that_does_not_wait_for_nodes_breaks_the_order(small_stack: Ca
     stack = small_stack(lambda: platform(release_knows_nodes=False))
     stack.up()
     keda = "kubernetes:helm.sh/v3:Release::keda"
-    assert broken_rules(stack.state()) == [(keda, "aws:eks/nodeGroup:NodeGroup::nodes")]
+    assert broken_rules(stack.resources()) == [(keda, "aws:eks/nodeGroup:NodeGroup::nodes")]

@@ -108,7 +108,8 @@ def _build(tool: Tool, target: Path, deadline: float) -> None:
         raise ToolError(f"{tool.name}: go build failed with status {status}:\n" + "\n".join(tail))
     built = _version(tool, partial)
     if built != _numbers(tool.version):
-        raise ToolError(f"{tool.name}: the built binary reports version {built}, not {tool.version}")
+        reported = "v" + ".".join(map(str, built)) if built else "no version"
+        raise ToolError(f"{tool.name}: the built binary reports {reported}, not {tool.version}")
     partial.replace(target)
 
 

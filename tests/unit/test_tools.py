@@ -1,0 +1,131 @@
+"""How tools are found and built, without building one."""
+
+import fcntl
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from embedded.tools import TOOLS, ToolError, provide
+from embedded.tools.__main__ import main
+from embedded.tools.install import on_path
+
+PULUMI = TOOLS["pulumi"]
+
+
+def program(folder: Path, name: str, body: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / name
+    file.write_text(f"#!{sys.executable}\n{body}\n")
+    file.chmod(file.stat().st_mode | stat.S_IEXEC)
+    return file
+
+
+def fake_go(folder: Path, version: str = PULUMI.version, status: int = 0) -> None:
+    """A `go` that 'builds' a program which reports `version`, and that counts its own runs."""
+    program(
+        folder,
+        "go",
+        f"""
+import os, pathlib, sys
+with open({str(folder / "runs")!r}, "a") as runs:
+    runs.write("x")
+print("go: downloading example.com/a v1.0.0", file=sys.stderr)
+print("example.com/a", file=sys.stderr)
+if {status}:
+    print("a.go:1: does not compile", file=sys.stderr)
+    sys.exit({status})
+out = pathlib.Path(sys.argv[sys.argv.index("-o") + 1])
+out.write_text("#!/bin/sh\\necho {version}\\n")
+out.chmod(0o755)
+""",
+    )
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder that is all of PATH."""
+    folder = tmp_path / "path"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    return folder
+
+
+def test_the_pin_is_the_version_of_the_committed_module() -> None:
+    for tool in TOOLS.values():
+        assert tool.version in (tool.module / "go.mod").read_text()
+        assert tool.version in tool.ldflags
+
+
+@pytest.mark.parametrize(("version", "serves"), [("v3.274.9", True), ("v3.273.0", False), ("v4.274.1", False)])
+def test_a_tool_on_path_serves_at_the_same_minor(path: Path, version: str, serves: bool) -> None:
+    file = program(path, "pulumi", f"print('{version}')")
+    assert on_path(PULUMI) == (file if serves else None)
+
+
+def test_builds_once_and_then_finds_it(path: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    fake_go(path)
+    built = provide("pulumi", tmp_path / "tools")
+    assert built == tmp_path / "tools" / "bin" / PULUMI.key / "pulumi"
+    assert provide("pulumi", tmp_path / "tools") == built
+    assert (path / "runs").read_text() == "x"
+    assert "pulumi v3.274.1: building (once), 0:00" in capfd.readouterr().err
+
+
+def test_a_changed_pin_is_another_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = PULUMI.key
+    monkeypatch.setattr("embedded.tools.registry.HERE", tmp_path)
+    (tmp_path / "pulumi").mkdir()
+    for name in ("go.mod", "go.sum"):
+        (tmp_path / "pulumi" / name).write_text("another pin")
+    assert PULUMI.key != key
+
+
+def test_without_go_it_says_what_to_install(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(ToolError) as error:
+        provide("pulumi", tmp_path / "tools")
+    assert "Go is missing" in str(error.value)
+    assert "https://go.dev/dl/" in str(error.value)
+    assert "https://www.pulumi.com/docs/install/" in str(error.value)
+
+
+def test_a_failed_build_shows_the_compilers_words_and_installs_nothing(path: Path, tmp_path: Path) -> None:
+    fake_go(path, status=1)
+    with pytest.raises(ToolError, match="status 1") as error:
+        provide("pulumi", tmp_path / "tools")
+    assert "a.go:1: does not compile" in str(error.value)
+    assert not list((tmp_path / "tools").rglob("pulumi"))
+
+
+def test_a_binary_that_reports_another_version_is_not_installed(path: Path, tmp_path: Path) -> None:
+    fake_go(path, version="v0.0.0")
+    with pytest.raises(ToolError, match=r"reports v0\.0\.0, not v3\.274\.1"):
+        provide("pulumi", tmp_path / "tools")
+    assert not list((tmp_path / "tools").rglob("pulumi"))
+
+
+def test_a_build_that_takes_too_long_is_ended(path: Path, tmp_path: Path) -> None:
+    program(path, "go", "import time; time.sleep(60)")
+    with pytest.raises(ToolError, match="time limit"):
+        provide("pulumi", tmp_path / "tools", limit=0.3)
+
+
+def test_one_build_at_a_time(path: Path, tmp_path: Path) -> None:
+    fake_go(path)
+    lock = tmp_path / "lock"
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(ToolError, match="another process still holds"):
+            provide("pulumi", tmp_path, limit=0)
+    assert provide("pulumi", tmp_path).exists()
+
+
+def test_command_line_prints_the_path_or_what_is_wrong(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = program(path, "pulumi", f"print('{PULUMI.version}')")
+    assert main(["pulumi"]) == 0
+    assert capsys.readouterr().out == f"{file}{os.linesep}"
+    assert main(["helmet"]) == 1
+    assert "unknown tool 'helmet' (known: pulumi)" in capsys.readouterr().err
+    assert main([]) == 2
