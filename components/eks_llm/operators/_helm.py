@@ -1,0 +1,61 @@
+"""What every operator shares: a namespace with a Pod Security level, and a Helm release of a pinned chart."""
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Any
+
+import pulumi
+import pulumi_kubernetes as k8s
+from pulumi_kubernetes.helm.v3 import Release, RepositoryOptsArgs
+
+from ..catalog.charts import CHARTS, Crds
+
+TIMEOUT_SECONDS = 600
+"""How long a release may take until its pods are ready: an operator's image is pulled on a node that may be new."""
+
+
+class PodSecurity(Enum):
+    """Pod Security Standards of Kubernetes, by which a namespace refuses pods."""
+
+    PRIVILEGED = "privileged"
+    RESTRICTED = "restricted"
+
+
+def namespace(name: str, namespace_name: str, level: PodSecurity, parent: pulumi.Resource) -> k8s.core.v1.Namespace:
+    """A namespace of the operator's own. It goes after the release, and takes with it what the operator left there."""
+    return k8s.core.v1.Namespace(
+        name,
+        metadata={"name": namespace_name, "labels": {"pod-security.kubernetes.io/enforce": level.value}},
+        opts=pulumi.ResourceOptions(parent=parent),
+    )
+
+
+def release(
+    name: str,
+    chart_name: str,
+    namespace_name: pulumi.Input[str],
+    values: dict[str, Any],
+    *,
+    parent: pulumi.Resource,
+    depends_on: Sequence[pulumi.Resource] = (),
+) -> Release:
+    """A release, named like its chart, of the version that the catalogue pins."""
+    chart = CHARTS[chart_name]
+    return Release(
+        name,
+        name=chart_name,
+        chart=chart_name,
+        version=chart.version,
+        repository_opts=RepositoryOptsArgs(repo=chart.repository),
+        namespace=namespace_name,
+        values=values,
+        timeout=TIMEOUT_SECONDS,
+        # A failed upgrade removes what it newly made, so that the next try does not find it in its way. Not `atomic`:
+        # that would uninstall a failed first installation, and with it the pods whose logs say why.
+        cleanup_on_fail=True,
+        atomic=False,
+        max_history=5,
+        # Helm would install these definitions and never upgrade them; the component owns a step that does both.
+        skip_crds=chart.crds is Crds.CRDS_DIR,
+        opts=pulumi.ResourceOptions(parent=parent, depends_on=list(depends_on)),
+    )

@@ -1,0 +1,195 @@
+"""`Monitoring`: Prometheus, Alertmanager and Grafana with storage that survives them."""
+
+import math
+from typing import Any, NotRequired, TypedDict
+
+import pulumi
+import pulumi_kubernetes as k8s
+from pulumi_kubernetes.helm.v3 import Release
+from pydantic import Field, field_validator
+
+from ..inputs import In, Model, Size, validated
+from ._helm import PodSecurity, namespace, release
+
+NAMESPACE = "monitoring"
+STORAGE_CLASS = "gp3-encrypted"
+GRAFANA_SECRET = "grafana-admin"  # noqa: S105 the name of a Secret
+DASHBOARD_LABELS = {"grafana_dashboard": "1"}
+"""Labels of a ConfigMap whose keys `*.json` Grafana shows as dashboards, from any namespace."""
+FOLDER_ANNOTATION = "grafana_folder"
+"""Annotation of such a ConfigMap that names the dashboards' folder."""
+PROMETHEUS_URL = f"http://kube-prometheus-stack-prometheus.{NAMESPACE}.svc:9090"
+"""Follows from the release's name. Source: the chart's `_helpers.tpl`."""
+
+# Arguments ----------------------------------------------------------------------------------------------------------
+
+
+class MonitoringArgs(TypedDict):
+    grafana_admin_password: pulumi.Input[str]
+    """Password of Grafana's user `admin`. It goes into a Secret and never into the release's values, which Pulumi and
+    Helm store in plain text."""
+    retention_days: NotRequired[int]
+    """Days that Prometheus keeps metrics, at least 1. Default 15. The oldest go sooner when the volume fills up."""
+    volume: NotRequired[str]
+    """Prometheus's EBS volume, e.g. `200GiB`, at least `10GiB`. Default `100GiB`. It may grow later, never shrink."""
+    memory: NotRequired[str]
+    """Memory of Prometheus, requested and limited, e.g. `8GiB`, at least `1GiB`. Default `4GiB`, good for about half a
+    million series (some 8 KiB each, a rule of thumb)."""
+
+
+class MonitoringSettings(Model):
+    """What a stack file says about monitoring."""
+
+    retention_days: int = Field(default=15, ge=1)
+    volume: Size = Size(100)
+    memory: Size = Size(4)
+
+    @field_validator("volume")
+    @classmethod
+    def _room_for_blocks(cls, volume: Size) -> Size:
+        if volume < 10:
+            raise ValueError("less than 10GiB fills up within days, even on a small cluster")
+        return volume
+
+    @field_validator("memory")
+    @classmethod
+    def _room_for_series(cls, memory: Size) -> Size:
+        if memory < 1:
+            raise ValueError("below 1GiB Prometheus is killed: the cluster's own metrics need about that")
+        return memory
+
+
+class _Monitoring(MonitoringSettings):
+    grafana_admin_password: In[str]
+
+
+# Builders -----------------------------------------------------------------------------------------------------------
+
+
+def storage_class() -> dict[str, Any]:
+    """An encrypted gp3 class: EKS has no default class, and the `gp2` class that it ships does not encrypt.
+
+    The volume is made where the pod is scheduled, and goes with its claim: the claims go with the namespace.
+    """
+    return {
+        "metadata": {"name": STORAGE_CLASS},
+        "provisioner": "ebs.csi.aws.com",
+        "parameters": {"type": "gp3", "encrypted": "true"},
+        "volume_binding_mode": "WaitForFirstConsumer",
+        "allow_volume_expansion": True,
+        "reclaim_policy": "Delete",
+    }
+
+
+def volume_claim(size: Size) -> dict[str, Any]:
+    """A claim of the operator's custom resources for a volume of `size`."""
+    return {
+        "volumeClaimTemplate": {
+            "spec": {
+                "storageClassName": STORAGE_CLASS,
+                "accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": _quantity(size)}},
+            }
+        }
+    }
+
+
+def retention_size(volume: Size) -> str:
+    """80 % of the volume: the write-ahead log and blocks that are being compacted come on top.
+
+    Source: Prometheus documentation, "Storage": at most 80 to 85 % of the disk.
+    """
+    return f"{math.floor(volume * 0.8)}GiB"
+
+
+def crd_values() -> dict[str, Any]:
+    """Values of the chart `prometheus-operator-crds`.
+
+    Helm would delete the CRDs when it uninstalls the chart, and with them every monitor and rule in the cluster.
+    """
+    return {"crds": {"annotations": {"helm.sh/resource-policy": "keep"}}}
+
+
+def monitoring_values(settings: MonitoringSettings) -> dict[str, Any]:
+    """Values of the chart `kube-prometheus-stack`."""
+    memory = _quantity(settings.memory)
+    # Select the monitors and rules of every namespace, not only those that carry this release's label.
+    every = {
+        f"{kind}SelectorNilUsesHelmValues": False
+        for kind in ("serviceMonitor", "podMonitor", "rule", "probe", "scrapeConfig")
+    }
+    # EKS does not expose these components' metrics; kube-proxy serves its own on the loopback interface only.
+    unreachable = ("kubeControllerManager", "kubeScheduler", "kubeEtcd", "kubeProxy")
+    return {
+        "crds": {"enabled": False},  # a release of their own, see Monitoring
+        **{component: {"enabled": False} for component in unreachable},
+        "prometheus": {
+            "prometheusSpec": {
+                **every,
+                "retention": f"{settings.retention_days}d",
+                "retentionSize": retention_size(settings.volume),
+                "storageSpec": volume_claim(settings.volume),
+                "resources": {"requests": {"cpu": "500m", "memory": memory}, "limits": {"memory": memory}},
+            }
+        },
+        # Silences and notification state.
+        "alertmanager": {"alertmanagerSpec": {"storage": volume_claim(Size(2))}},
+        # Ignore: an operator that is down must not block changes of services, whose rules are tested before.
+        "prometheusOperator": {"admissionWebhooks": {"failurePolicy": "Ignore"}},
+        "grafana": {
+            "admin": {"existingSecret": GRAFANA_SECRET, "userKey": "admin-user", "passwordKey": "admin-password"},
+            "sidecar": {
+                "dashboards": {
+                    "folderAnnotation": FOLDER_ANNOTATION,
+                    # The annotation alone makes directories that Grafana does not read.
+                    "provider": {"foldersFromFilesStructure": True},
+                }
+            },
+        },
+    }
+
+
+def _quantity(size: Size) -> str:
+    """A size as a Kubernetes quantity, which has no fractions of units."""
+    return f"{round(size * 1024)}Mi" if size % 1 else f"{int(size)}Gi"
+
+
+# Component ----------------------------------------------------------------------------------------------------------
+
+
+class Monitoring(pulumi.ComponentResource):
+    """kube-prometheus-stack in the namespace `monitoring`, which admits privileged pods for node-exporter.
+
+    The CRDs are a release of their own. The stack's chart installs them once and never upgrades them; its upgrade job
+    is a preview feature that needs hooks and two more images. The CRD chart of the same operator version holds them as
+    ordinary objects, so Helm upgrades them, before the operator that needs them.
+    """
+
+    release: Release
+    """The Helm release. What makes monitors, rules or dashboards depends on it, so that it goes first."""
+    prometheus_url: pulumi.Output[str]
+    """Where pods of the cluster query Prometheus. Known at preview, and depends on the release."""
+
+    def __init__(self, name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("eks-llm:index:Monitoring", name, {}, opts)
+        model = validated(_Monitoring, args, f'Monitoring "{name}"')
+        here = pulumi.ResourceOptions(parent=self)
+        own = namespace(f"{name}-namespace", NAMESPACE, PodSecurity.PRIVILEGED, self)
+        storage = k8s.storage.v1.StorageClass(f"{name}-storage", **storage_class(), opts=here)
+        admin = k8s.core.v1.Secret(
+            f"{name}-grafana-admin",
+            metadata={"name": GRAFANA_SECRET, "namespace": own.metadata.name},
+            string_data={"admin-user": "admin", "admin-password": pulumi.Output.secret(model.grafana_admin_password)},
+            opts=here,
+        )
+        crds = release(f"{name}-crds", "prometheus-operator-crds", own.metadata.name, crd_values(), parent=self)
+        self.release = release(
+            f"{name}-release",
+            "kube-prometheus-stack",
+            own.metadata.name,
+            monitoring_values(model),
+            parent=self,
+            depends_on=[storage, admin, crds],
+        )
+        self.prometheus_url = self.release.name.apply(lambda _: PROMETHEUS_URL)
+        self.register_outputs({"prometheusUrl": self.prometheus_url})
