@@ -40,7 +40,7 @@ class Platform(Model):
     tags: dict[str, str] = {}
     """AWS tags of every resource."""
     protect: bool = False
-    """Refuse to delete the network, the cluster, the node pools and the bucket."""
+    """Refuse to delete or replace the network, the cluster and the bucket."""
 
     @property
     def secret_keys(self) -> list[str]:
@@ -56,8 +56,11 @@ class Settings:
     platform: Platform
     region: str
     warnings: list[str]
-    missing_secrets: list[str]
-    """Secrets that `pulumi up` needs and that are not set yet."""
+    config: pulumi.Config
+
+    def secret(self, key: str) -> pulumi.Output[str]:
+        """The secret `key` of the stack. `load` has refused an update without it; a preview goes on with a stand-in."""
+        return self.config.get_secret(key) or pulumi.Output.secret("not set")
 
 
 def load(config: pulumi.Config, stack: str) -> Settings:
@@ -75,12 +78,11 @@ def load(config: pulumi.Config, stack: str) -> Settings:
         raise InvalidArgs(f"Pulumi.{stack}.yaml", sorted(set(found), key=lambda problem: problem.path))
 
     platform = Platform.model_construct(**vars(sections))
-    return Settings(
-        platform=platform,
-        region=region,
-        warnings=list(_warnings(platform)),
-        missing_secrets=[key for key in platform.secret_keys if config.get(key) is None],
-    )
+    unset = [f"{config.name}:{key}: not set; run: pulumi config set --secret {key}" for key in platform.secret_keys
+             if config.get(key) is None]  # fmt: skip
+    if unset and not pulumi.runtime.is_dry_run():
+        raise InvalidArgs(f"Pulumi.{stack}.yaml", [Problem("", text) for text in unset])
+    return Settings(platform, region, [*unset, *_warnings(platform)], config)
 
 
 # Reading ------------------------------------------------------------------------------------------------------------

@@ -118,10 +118,20 @@ def problems(error: ValidationError, model: Any, snake_case: bool = False) -> It
             yield Problem(path, f"{value!r} is not one of {item.get('ctx', {}).get('expected', 'the allowed values')}")
         elif kind in ("model_type", "model_attributes_type", "dict_type"):
             yield Problem(path, f"{value!r} is not a mapping of keys")
-        elif isinstance(value, Mapping) or kind.startswith("quoted"):
-            yield Problem(path, _sentence(item["msg"]))
+        elif isinstance(value, Mapping):
+            yield _of_whole(path, _sentence(item["msg"]), _field_names(model, loc, snake_case=False), snake_case)
         else:
             yield Problem(path, f"{value!r}: {_sentence(item['msg'])}")
+
+
+def _of_whole(path: str, message: str, keys: list[str], snake_case: bool) -> Problem:
+    """A problem that a rule over several keys found. Such a rule names the key to blame first: `nodes.min: …`."""
+    match = re.match(r"([A-Za-z]+)(\.[A-Za-z0-9.-]+)?: ", message)
+    if match and match[1] in keys:
+        blamed = message[: match.end() - 2]
+        blamed = ".".join(_to_snake(part) for part in blamed.split(".")) if snake_case else blamed
+        return Problem(f"{path}.{blamed}" if path else blamed, message[match.end() :])
+    return Problem(path, message)
 
 
 def nearest(word: str, known: list[str]) -> str:

@@ -1,0 +1,190 @@
+"""Stack files: what is refused, that every problem is named at once with its key path, and what is only warned of."""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pytest
+import yaml
+from settings import Settings, load
+
+from eks_llm.inputs import InvalidArgs
+from eks_llm.plan.recorder import record
+
+ROOT = Path(__file__).parents[2]
+
+
+def platform() -> dict[str, Any]:
+    """A small sound platform to break."""
+    return {
+        "network": {"cidr": "10.10.0.0/16", "zones": ["us-west-2a", "us-west-2b"]},
+        "cluster": {"version": "1.35", "admins": ["arn:aws:iam::111122223333:role/admin"]},
+        "weights": {"bucket": "acme-weights"},
+        "gpuPools": {"a100": {"instanceType": "p4d.24xlarge", "zone": "us-west-2b", "nodes": {"min": 0, "max": 2}}},
+        "services": {
+            "llama": {
+                "model": "llama-3-8b-instruct",
+                "weights": "s3://acme-weights/llama/",
+                "pool": "a100",
+                "runtime": "openai",
+                "tensorParallel": 2,
+                "scaling": {"min": 1, "max": 4, "inFlightPerReplica": 64},
+            }
+        },
+    }
+
+
+def settings(content: Any, *, secrets: tuple[str, ...] = (), preview: bool = True, **config: str | None) -> Settings:
+    """The settings of a stack with this `platform` object and these other config values."""
+    loaded: list[Settings] = []
+    full: dict[str, Any] = {"aws:region": "us-west-2", "eks-llm:platform": content}
+    full |= {key.replace("__", ":"): value for key, value in config.items()}
+    record(
+        lambda: loaded.append(load(pulumi.Config(), "prod")),
+        stack="prod",
+        config={key: value for key, value in full.items() if value is not None},
+        secret_keys=[f"eks-llm:{key}" for key in secrets],
+        preview=preview,
+    )
+    return loaded[0]
+
+
+def problems(content: Any, **config: Any) -> list[str]:
+    with pytest.raises(InvalidArgs) as error:
+        settings(content, **config)
+    return str(error.value).splitlines()
+
+
+def at(content: dict[str, Any], path: str) -> tuple[Any, str]:
+    *parents, last = path.split(".")
+    for key in parents:
+        content = content[key]
+    return content, last
+
+
+def put(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
+    def change(content: dict[str, Any]) -> None:
+        parent, key = at(content, path)
+        parent[key] = value
+
+    return change
+
+
+def drop(path: str) -> Callable[[dict[str, Any]], None]:
+    def change(content: dict[str, Any]) -> None:
+        parent, key = at(content, path)
+        del parent[key]
+
+    return change
+
+
+POOL, SERVICE = "gpuPools.a100", "services.llama"
+BAD: list[tuple[str, Callable[[dict[str, Any]], None], str, str]] = [
+    # what is wrong, how, the key path that the message names, a part of the message
+    ("unknown key", put(f"{SERVICE}.tensorParalel", 2), f"{SERVICE}.tensorParalel", "did you mean 'tensorParallel'?"),
+    ("unknown section", put("gpuPool", {}), "gpuPool", "did you mean 'gpuPools'?"),
+    ("wrong type", put(f"{POOL}.nodes.max", "two"), f"{POOL}.nodes.max", "'two'"),
+    ("not a mapping", put("services", ["llama"]), "services", "not a mapping"),
+    ("bad unit", put(f"{SERVICE}.slo", {"ttftP99": "820 msec"}), f"{SERVICE}.slo.ttftP99", "ms, s, m, h"),
+    ("no unit", put(f"{POOL}.rootVolume", 200), f"{POOL}.rootVolume", "MiB, GiB, TiB"),
+    ("unknown model", put(f"{SERVICE}.model", "llama-3-8b-instuct"), f"{SERVICE}.model", "'llama-3-8b-instruct'"),
+    ("unknown type", put(f"{POOL}.instanceType", "p4d.24xlarg"), f"{POOL}.instanceType", "'p4d.24xlarge'"),
+    ("AMI without driver", put(f"{POOL}.amiType", "AL2023_x86_64_STANDARD"), f"{POOL}.amiType", "NVIDIA"),
+    ("missing pool", put(f"{SERVICE}.pool", "a10"), f"{SERVICE}.pool", "did you mean 'a100'?"),
+    ("TP and heads", put(f"{SERVICE}.tensorParallel", 3), f"{SERVICE}.tensorParallel", "does not divide"),
+    ("TP and node", put(f"{SERVICE}.tensorParallel", 16), f"{SERVICE}.tensorParallel", "8 GPUs"),
+    ("nodes max < min", put(f"{POOL}.nodes", {"min": 3, "max": 2}), f"{POOL}.nodes", "min 3"),
+    ("replicas max < min", put(f"{SERVICE}.scaling.min", 5), f"{SERVICE}.scaling", "5"),
+    ("CIDRs overlap", put("cluster.serviceCidr", "10.10.0.0/20"), "cluster.serviceCidr", "overlaps network.cidr"),
+    ("one zone", put("network.zones", ["us-west-2b"]), "network", "at least two zones"),
+    ("zone elsewhere", put("network.zones", ["us-west-2b", "us-east-1a"]), "network.zones", "not in region us-west-2"),
+    ("pool's zone", put(f"{POOL}.zone", "us-west-2d"), f"{POOL}.zone", "no subnet"),
+    ("block without id", put(f"{POOL}.capacity", {"kind": "capacityBlock"}), f"{POOL}.capacity", "needs the id"),
+    (
+        "reservation in a placement group",
+        lambda c: c["gpuPools"]["a100"].update(
+            capacity={"kind": "reservation", "id": "cr-0123456789abcdef0"}, placementGroup=True
+        ),
+        f"{POOL}.placementGroup",
+        "InsufficientInstanceCapacity",
+    ),
+    (
+        "EFA where there is none",
+        lambda c: c["gpuPools"]["a100"].update(instanceType="g5.xlarge", efa=True),
+        f"{POOL}.efa",
+        "has no EFA",
+    ),
+    ("open endpoint", put("cluster.publicAccessCidrs", ["0.0.0.0/0"]), "cluster.publicAccessCidrs", "to the internet"),
+    ("old Kubernetes", put("cluster.version", "1.30"), "cluster.version", "1.30"),
+    ("Kubernetes as a number", put("cluster.version", 1.35), "cluster.version", "1.35"),
+    ("Unicode name", lambda c: c["services"].update({"löwe": c["services"]["llama"]}), "services.löwe", "a-z"),
+    ("long name", lambda c: c["services"].update({"l" * 64: c["services"]["llama"]}), f"services.{'l' * 64}", "64"),
+    ("required key", drop("gpuPools"), "gpuPools", "required"),
+    ("nobody is admin", put("cluster.admins", []), "cluster.admins", "at least one administrator"),
+    ("other bucket", put(f"{SERVICE}.weights", "s3://other/llama/"), f"{SERVICE}.weights", "weights.bucket"),
+    ("not S3", put(f"{SERVICE}.weights", "/models/llama"), f"{SERVICE}.weights", "s3://"),
+    ("too few GPUs", put(f"{SERVICE}.scaling.max", 9), f"{POOL}.nodes.max", "ask for 18"),
+]
+
+
+@pytest.mark.parametrize(("change", "path", "message"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
+def test_refuses(change: Callable[[dict[str, Any]], None], path: str, message: str) -> None:
+    content = platform()
+    change(content)
+    lines = problems(content)
+    assert [line for line in lines if line.startswith(f"Pulumi.prod.yaml: platform.{path}") and message in line], lines
+
+
+def test_a_sound_stack_loads() -> None:
+    assert settings(platform()).platform.services["llama"].tensor_parallel == 2
+
+
+def test_all_problems_come_at_once_also_those_that_cross_sections() -> None:
+    content = platform()
+    content["network"]["zone"] = 1
+    content["gpuPools"]["b"] = {"instanceType": "p4d.24xlarge", "zone": "us-west-2b", "nodes": {"min": 2, "max": 1}}
+    content["services"]["llama"]["pool"] = "a101"
+    content["services"]["other"] = {"model": "nothing"}
+    text = "\n".join(problems(content, aws__region="mars"))
+    for part in ("aws:region", "network.zone:", "gpuPools.b.nodes", "services.llama.pool", "services.other.weights"):
+        assert part in text, part
+
+
+@pytest.mark.parametrize("content", [None, {}, "text", []])
+def test_an_empty_or_shapeless_stack_is_refused(content: Any) -> None:
+    lines = problems(content)
+    assert lines == [line for line in lines if line.startswith("Pulumi.prod.yaml: platform: ")]
+
+
+def test_a_secret_in_plain_text_is_refused_and_not_repeated() -> None:
+    lines = problems(platform(), **{"eks-llm__grafanaAdminPassword": "hunter2"})
+    assert lines == [
+        "Pulumi.prod.yaml: eks-llm:grafanaAdminPassword: a secret in plain text; "
+        "run: pulumi config set --secret grafanaAdminPassword"
+    ]
+
+
+def test_a_preview_warns_of_missing_secrets_and_an_update_stops() -> None:
+    content = platform()
+    content["services"]["llama"]["apiKeySecret"] = "apiKey"
+    warnings = settings(content).warnings
+    assert [w for w in warnings if "pulumi config set --secret apiKey" in w]
+    lines = problems(content, preview=False)
+    assert len(lines) == 2
+    assert all("pulumi config set --secret" in line for line in lines)
+    secrets = {"eks-llm__apiKey": "k", "eks-llm__grafanaAdminPassword": "p"}
+    settings(content, preview=False, secrets=("apiKey", "grafanaAdminPassword"), **secrets)
+
+
+def test_warns_of_a_pool_that_no_service_uses() -> None:
+    content = platform()
+    content["gpuPools"]["spare"] = copy.deepcopy(content["gpuPools"]["a100"])
+    assert [w for w in settings(content).warnings if w.startswith("gpuPools.spare: no service uses this pool")]
+
+
+@pytest.mark.parametrize("stack", ["dev", "prod"])
+def test_the_committed_stacks_are_sound(stack: str) -> None:
+    config = yaml.safe_load((ROOT / f"Pulumi.{stack}.yaml").read_text(encoding="utf-8"))["config"]
+    record(lambda: load(pulumi.Config(), stack), stack=stack, config=config)
