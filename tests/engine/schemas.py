@@ -1,21 +1,19 @@
 """Strict schemas of Kubernetes objects: the API server's own, and the CRDs of the pinned operators.
 
-They are read from the Go modules that publish them, by way of the module cache (checked by Go's checksum database).
+They are read from the Go modules that publish them.
 As with `kubectl --validate=strict`, a field that no schema knows is refused. Not checked here: rules that only the API
 server's code or CEL knows (tests/cluster has a real API server).
 """
 
 import json
-import shutil
-import subprocess
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import jsonschema
 import yaml
 
 from eks_llm.catalog.charts import CHARTS
+from tests.engine.modules import go_module
 
 CRDS = {
     "keda.sh": ("github.com/kedacore/keda/v2", "keda", "config/crd/bases"),
@@ -56,7 +54,7 @@ def _custom(kubernetes: str, api_version: str, kind: str) -> dict[str, Any]:
     group, _, version = api_version.partition("/")
     module, chart, folder = CRDS[group]
     release = f"v{CHARTS[chart].app_version.removeprefix('v')}"
-    file = _module(module, release) / folder / f"{group}_{kind.lower()}s.yaml"  # controller-gen's name of the file
+    file = go_module(module, release) / folder / f"{group}_{kind.lower()}s.yaml"  # controller-gen's name of the file
     if not file.exists():
         raise LookupError(f"{module} {release} has no {kind} in {group}")
     versions = yaml.safe_load(file.read_text())["spec"]["versions"]
@@ -69,7 +67,9 @@ def _custom(kubernetes: str, api_version: str, kind: str) -> dict[str, Any]:
 @cache
 def _openapi(kubernetes: str, document: str) -> dict[str, Any]:
     # Patch releases add no fields, so the minor's first release has its schemas.
-    file = _module("k8s.io/kubernetes", f"v{kubernetes}.0") / "api" / "openapi-spec" / "v3" / f"{document}_openapi.json"
+    file = (
+        go_module("k8s.io/kubernetes", f"v{kubernetes}.0") / "api" / "openapi-spec" / "v3" / f"{document}_openapi.json"
+    )
     if not file.exists():
         raise LookupError(f"Kubernetes {kubernetes} does not serve {document.replace('__', '/')}")
     return {"components": {"schemas": _strict(json.loads(file.read_text())["components"]["schemas"])}}
@@ -95,20 +95,6 @@ def _strict(schema: Any) -> Any:
     if schema.get("x-kubernetes-embedded-resource"):
         strict.setdefault("properties", {}).update({key: {} for key in ("apiVersion", "kind", "metadata")})
     return strict
-
-
-@cache
-def _module(module: str, version: str) -> Path:
-    """The folder of a Go module in the module cache, downloaded on first use."""
-    go = shutil.which("go")
-    if not go:
-        raise RuntimeError("Go is missing, which fetches the Kubernetes schemas; see https://go.dev/dl/")
-    command = [go, "mod", "download", "-json", f"{module}@{version}"]
-    run = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    answer = json.loads(run.stdout or "{}")
-    if "Dir" not in answer:
-        raise RuntimeError(f"{module}@{version}: {answer.get('Error') or run.stderr}")
-    return Path(answer["Dir"])
 
 
 def _name(manifest: dict[str, Any]) -> str:
