@@ -10,7 +10,7 @@ COMPUTED: dict[str, tuple[str, ...]] = {
     "aws:ec2/eip:Eip": ("publicIp", "allocationId"),
     "aws:ec2/securityGroup:SecurityGroup": ("arn",),
     "aws:ec2/vpc:Vpc": ("arn", "defaultSecurityGroupId"),
-    "aws:eks/cluster:Cluster": ("arn", "endpoint", "platformVersion"),
+    "aws:eks/cluster:Cluster": ("arn", "endpoint", "platformVersion", "region"),
     "aws:eks/nodeGroup:NodeGroup": ("arn",),
     "aws:iam/policy:Policy": ("arn",),
     "aws:iam/role:Role": ("arn",),

@@ -1,0 +1,445 @@
+"""`GpuNodePool`: a managed node group of one GPU instance type in one zone, from p4d to p6."""
+
+import base64
+import datetime
+import re
+from email.mime.multipart import MIMEMultipart
+from email.mime.nonmultipart import MIMENonMultipart
+from enum import Enum
+from typing import Annotated, Any, NotRequired, TypedDict
+
+import pulumi
+import pulumi_aws as aws
+import yaml
+from pydantic import AwareDatetime, Field, field_validator, model_validator
+
+from ..catalog.eks import KUBERNETES, AmiType, architecture
+from ..catalog.instances import INSTANCES, InstanceType
+from ..inputs import In, Model, Size, nearest, validated
+from ..placement import GPU_RESOURCE, node_labels
+from .nodes import METADATA_OPTIONS, REPAIR, release_problem, root_volume, tag_specifications
+
+# Arguments ----------------------------------------------------------------------------------------------------------
+
+
+class CapacityKind(Enum):
+    """How EC2 capacity is bought."""
+
+    ON_DEMAND = "onDemand"
+    SPOT = "spot"
+    RESERVATION = "reservation"
+    CAPACITY_BLOCK = "capacityBlock"
+
+
+class CapacityArgs(TypedDict):
+    kind: CapacityKind
+    """`onDemand`, `spot` (taken back at two minutes' notice), `reservation` (an On-Demand Capacity Reservation) or
+    `capacityBlock` (a Capacity Block for ML)."""
+    id: NotRequired[str]
+    """Id of the reservation or block, `cr-…`. Required with those two kinds, refused with the others. It has to be in
+    the pool's zone and of its instance type."""
+    ends_at: NotRequired[str]
+    """When the capacity block ends, with a zone, e.g. `2026-12-14T11:30:00Z`. EKS drains the pool 40 minutes before.
+    A block that has ended gives a warning. Default: not known."""
+
+
+class NodesArgs(TypedDict):
+    min: int
+    """Nodes at least, 0 or more; 0 with a capacity block, which may not have begun when the pool is made."""
+    max: int
+    """Nodes at most, 1 or more."""
+
+
+class GpuNodePoolArgs(TypedDict):
+    instance_type: str
+    """A GPU type of the catalogue, e.g. `p4d.24xlarge`."""
+    zone: str
+    """Availability zone of `subnet_id`, e.g. `us-west-2b`. One zone: GPU capacity is bought by zone, EFA does not cross
+    zones, and an Auto Scaling group over several would end healthy nodes to balance them."""
+    nodes: NodesArgs
+    """Range within which cluster-autoscaler moves."""
+    cluster_name: pulumi.Input[str]
+    """Name of the cluster."""
+    kubernetes_version: str
+    """Kubernetes minor of the cluster, e.g. `1.35`."""
+    subnet_id: pulumi.Input[str]
+    """The private subnet of `zone`."""
+    security_group_id: pulumi.Input[str]
+    """The security group that EKS made for the cluster."""
+    node_role_arn: pulumi.Input[str]
+    """Role of the nodes."""
+    vpc_id: NotRequired[pulumi.Input[str]]
+    """VPC of `subnet_id`. Required with `efa`, which needs a security group."""
+    capacity: NotRequired[CapacityArgs]
+    """How the capacity is bought. Default `{kind: onDemand}`."""
+    ami_type: NotRequired[AmiType]
+    """Node image of EKS. Default `AL2023_x86_64_NVIDIA`."""
+    ami_release: NotRequired[str]
+    """Its release, e.g. `1.35.6-20260714`. Default: the catalogue's for the Kubernetes version. A change replaces all
+    nodes, one after the other."""
+    efa: NotRequired[bool]
+    """Attach all EFA interfaces of the type, for models that span nodes. Default false: GPUs within a node talk over
+    NVLink or PCIe."""
+    placement_group: NotRequired[bool]
+    """Launch close together in a cluster placement group; refused with reservations and capacity blocks. Default false:
+    it makes scarce capacity scarcer."""
+    root_volume: NotRequired[str]
+    """Root volume, e.g. `200GiB`. Default 50GiB on types with instance-store disks, where images, logs and pods'
+    scratch space live on those, and 200GiB on types without: two or three serving images of 20 to 30 GiB unpacked."""
+    tags: NotRequired[dict[str, str]]
+    """Tags of instances, volumes and interfaces, which default tags do not reach. Default: none."""
+
+
+# Models -------------------------------------------------------------------------------------------------------------
+
+AMI_ROOT_GIB = 20
+"""Snapshot of the AL2023 image, below which no root volume goes. Source: amazon-eks-ami, variables-default.json."""
+
+
+class Capacity(Model):
+    kind: CapacityKind = CapacityKind.ON_DEMAND
+    id: str | None = None
+    ends_at: AwareDatetime | None = None
+
+    @property
+    def reserved(self) -> bool:
+        """Bought ahead: there is nothing to launch beyond it."""
+        return self.kind in (CapacityKind.RESERVATION, CapacityKind.CAPACITY_BLOCK)
+
+    @model_validator(mode="after")
+    def _id_where_reserved(self) -> "Capacity":
+        if self.reserved and not self.id:
+            raise ValueError(f"{self.kind.value} needs the id of what was bought, cr-…")
+        if not self.reserved and self.id:
+            raise ValueError(f"{self.kind.value} takes no id; use kind: reservation or capacityBlock for {self.id}")
+        if self.id and not re.fullmatch(r"cr-[0-9a-f]{8,17}", self.id):
+            raise ValueError(
+                f"{self.id!r} is not the id of a capacity reservation or block such as cr-0123456789abcdef0"
+            )
+        if self.ends_at and self.kind is not CapacityKind.CAPACITY_BLOCK:
+            raise ValueError(f"endsAt belongs to capacityBlock; {self.kind.value} has no end")
+        return self
+
+
+class Nodes(Model):
+    min: Annotated[int, Field(ge=0)]
+    max: Annotated[int, Field(ge=1)]
+
+    @model_validator(mode="after")
+    def _range(self) -> "Nodes":
+        if self.min > self.max:
+            raise ValueError(f"min {self.min} is more than max {self.max}")
+        return self
+
+
+class PoolSettings(Model):
+    """What a stack file says about a pool of GPU nodes."""
+
+    instance_type: str
+    zone: str
+    nodes: Nodes
+    capacity: Capacity = Capacity()
+    ami_type: AmiType = AmiType.AL2023_NVIDIA
+    ami_release: str | None = None
+    efa: bool = False
+    placement_group: bool = False
+    root_volume: Size | None = None
+
+    @field_validator("instance_type")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name not in INSTANCES:
+            raise ValueError(f"not a GPU instance type of the catalogue{nearest(name, list(INSTANCES))}")
+        return name
+
+    @field_validator("zone")
+    @classmethod
+    def _zone_name(cls, zone: str) -> str:
+        if not re.fullmatch(r"[a-z]{2}(-[a-z]+)+-\d[a-f]", zone):
+            raise ValueError("not an availability zone such as us-west-2b")
+        return zone
+
+    @field_validator("root_volume")
+    @classmethod
+    def _holds_the_image(cls, size: Size | None) -> Size | None:
+        if size is not None and (size < AMI_ROOT_GIB or size % 1):
+            raise ValueError(f"a root volume is whole GiB and at least {AMI_ROOT_GIB}GiB, the size of the node image")
+        return size
+
+    @model_validator(mode="after")
+    def _image_fits(self) -> "PoolSettings":
+        if problem := image_problem(self.instance_type, self.ami_type):
+            raise ValueError(problem)
+        return self
+
+    @model_validator(mode="after")
+    def _interconnect(self) -> "PoolSettings":
+        if self.efa and not self.instance.efa:
+            raise ValueError(f"efa: {self.instance_type} has no EFA interface")
+        if self.placement_group and self.capacity.reserved:
+            raise ValueError(
+                f"placementGroup: {self.capacity.kind.value} capacity that was not bought in that group cannot be "
+                "launched in it, and EC2 answers InsufficientInstanceCapacity; leave placementGroup out"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _block_starts_empty(self) -> "PoolSettings":
+        if self.capacity.kind is CapacityKind.CAPACITY_BLOCK and self.nodes.min:
+            raise ValueError("nodes.min: set 0 with a capacityBlock; nodes can only be launched while the block lasts")
+        return self
+
+    @property
+    def instance(self) -> InstanceType:
+        return INSTANCES[self.instance_type]
+
+
+class _GpuNodePool(PoolSettings):
+    cluster_name: In[str]
+    kubernetes_version: str
+    subnet_id: In[str]
+    security_group_id: In[str]
+    node_role_arn: In[str]
+    vpc_id: In[str] | None = None
+    tags: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _release_fits(self) -> "_GpuNodePool":
+        if self.kubernetes_version not in KUBERNETES:
+            raise ValueError(f"kubernetes_version: {self.kubernetes_version!r} is not in the catalogue")
+        if problem := release_problem(self.release, self.kubernetes_version):
+            raise ValueError(f"amiRelease: {problem}")
+        if self.efa and self.vpc_id is None:
+            raise ValueError("vpc_id: required with efa, whose interfaces need a security group of their own")
+        return self
+
+    @property
+    def release(self) -> str:
+        return self.ami_release or KUBERNETES[self.kubernetes_version].ami_release
+
+
+# Builders -----------------------------------------------------------------------------------------------------------
+
+
+def image_problem(instance_type: str, ami: AmiType) -> str | None:
+    """Why nodes of this type cannot run this image; None if they can."""
+    facts, cpu, needed = ami.facts, architecture(instance_type), INSTANCES[instance_type].minimum_driver
+    if not facts.nvidia:
+        return f"amiType: {ami.value} has no NVIDIA driver, and {instance_type} has GPUs; use AL2023_x86_64_NVIDIA"
+    if facts.architecture != cpu:
+        return f"amiType: {ami.value} is an {facts.architecture} image, and {instance_type} is {cpu}"
+    if not facts.nodeadm:
+        return (
+            f"amiType: {ami.value} does not read nodeadm's NodeConfig, so the instance-store disks would not be "
+            "mounted where weights go; use AL2023_x86_64_NVIDIA"
+        )
+    if needed and int(facts.driver.split(".", maxsplit=1)[0]) < needed:
+        return (
+            f"instanceType: {instance_type} needs NVIDIA driver {needed} or later; {ami.value} carries {facts.driver} "
+            "(amazon-eks-ami, doc/usage/g7-ami.md, builds an image that does; pools of own images are not supported)"
+        )
+    return None
+
+
+def node_config(instance: InstanceType) -> str:
+    """The part of nodeadm's NodeConfig that EKS does not write itself, as YAML.
+
+    EKS appends its own part, whose keys win: name of the cluster, labels, taint, max pods. RAID0 makes one file system
+    of the instance-store disks at /mnt/k8s-disks/0 and puts containerd, kubelet and pod logs on it. FastImagePull
+    fetches and unpacks image layers in parallel. Source: amazon-eks-ami, nodeadm/doc.
+    """
+    spec: dict[str, Any] = {"featureGates": {"FastImagePull": True}}
+    if instance.nvme_disks:
+        spec["instance"] = {"localStorage": {"strategy": "RAID0"}}
+    return yaml.safe_dump({"apiVersion": "node.eks.aws/v1alpha1", "kind": "NodeConfig", "spec": spec}, sort_keys=False)
+
+
+def user_data(config: str) -> str:
+    """EC2 user data that holds a NodeConfig: a MIME document in base64.
+
+    The boundary is fixed, so that an unchanged pool has unchanged user data and keeps its nodes.
+    """
+    part = MIMENonMultipart("application", "node.eks.aws")
+    part.set_payload(config)
+    document = MIMEMultipart("mixed", boundary="NODECONFIG")
+    document.attach(part)
+    return base64.b64encode(document.as_bytes()).decode()
+
+
+def root_gib(instance: InstanceType, chosen: Size | None) -> int:
+    """Size of the root volume: see `root_volume` of the arguments."""
+    if chosen is not None:
+        return int(chosen)
+    return 50 if instance.nvme_disks else 200
+
+
+def root_throughput(instance: InstanceType) -> int:
+    """MiB/s of the root volume: gp3's free 125 where images go to NVMe, else what nodeadm asks for (600 to 1,000)."""
+    return 125 if instance.nvme_disks else 1000
+
+
+def pod_storage_gib(instance: InstanceType, root: int) -> int:
+    """Ephemeral storage that pods can ask for, rounded down.
+
+    Of the disks, kubelet keeps 10 % (its hard eviction threshold) and 1 GiB, and the file system takes about 1 %.
+    """
+    disk = instance.nvme_gb * 1e9 / 2**30 if instance.nvme_disks else root - AMI_ROOT_GIB
+    return int(disk * 0.89) - 1
+
+
+def autoscaler_tags(instance: InstanceType, root: int, efa: bool) -> dict[str, str]:
+    """What cluster-autoscaler cannot know of an empty pool: with these tags, pods that ask for it start a first node.
+
+    It knows CPU, memory and GPUs of the type, and reads labels and taints from the node group. Source:
+    cluster-autoscaler, cloudprovider/aws/README.md.
+    """
+    prefix = "k8s.io/cluster-autoscaler/node-template/resources"
+    tags = {f"{prefix}/ephemeral-storage": f"{pod_storage_gib(instance, root)}Gi"}
+    return {**tags, f"{prefix}/vpc.amazonaws.com/efa": str(instance.efa)} if efa else tags
+
+
+def efa_interfaces(
+    instance: InstanceType, security_groups: list[pulumi.Input[str]]
+) -> list[aws.ec2.LaunchTemplateNetworkInterfaceArgsDict]:
+    """One interface for IP traffic, and an EFA-only one for each EFA that the type has.
+
+    The primary interface may not be EFA-only, so card 0 carries its EFA on device 1 and the other cards on device 0.
+    Where cards outnumber EFAs, card 0 is without. Source: EC2 user guide, "Maximize network bandwidth on instances with
+    multiple network cards".
+    """
+    cards = range(max(0, instance.network_cards - instance.efa), instance.network_cards)
+    places = [(0, 0, "interface"), *((card, 1 if card == 0 else 0, "efa-only") for card in cards)]
+    return [
+        {
+            "network_card_index": card,
+            "device_index": device,
+            "interface_type": kind,
+            "security_groups": security_groups,
+            "delete_on_termination": "true",
+        }
+        for card, device, kind in places
+    ]
+
+
+def market(capacity: Capacity) -> dict[str, Any]:
+    """The launch template's arguments that tie it to a reservation or a capacity block."""
+    if not capacity.reserved:
+        return {}
+    target = {"capacity_reservation_id": capacity.id}
+    if capacity.kind is CapacityKind.CAPACITY_BLOCK:
+        return {
+            "instance_market_options": {"market_type": "capacity-block"},
+            "capacity_reservation_specification": {"capacity_reservation_target": target},
+        }
+    return {
+        # Without the preference, EC2 would go on at on-demand prices where the reservation is used up.
+        "capacity_reservation_specification": {
+            "capacity_reservation_preference": "capacity-reservations-only",
+            "capacity_reservation_target": target,
+        }
+    }
+
+
+CAPACITY_TYPES = {
+    CapacityKind.ON_DEMAND: "ON_DEMAND",
+    CapacityKind.RESERVATION: "ON_DEMAND",
+    CapacityKind.SPOT: "SPOT",
+    CapacityKind.CAPACITY_BLOCK: "CAPACITY_BLOCK",
+}
+
+
+def update_config(capacity: Capacity) -> aws.eks.NodeGroupUpdateConfigArgsDict:
+    """How nodes are replaced by an update, one at a time.
+
+    MINIMAL ends the old node first: a reservation has no place for one more. Otherwise DEFAULT launches the new one
+    first, because capacity that is given back may not return. Source: EKS API reference, NodegroupUpdateConfig.
+    """
+    return {"max_unavailable": 1, "update_strategy": "MINIMAL" if capacity.reserved else "DEFAULT"}
+
+
+def block_warning(capacity: Capacity, now: datetime.datetime) -> str | None:
+    """A capacity block that has ended can launch nothing."""
+    if capacity.ends_at is None or now < capacity.ends_at:
+        return None
+    return f"capacity block {capacity.id} ended at {capacity.ends_at.isoformat()}: this pool gets no nodes any more"
+
+
+# Component ----------------------------------------------------------------------------------------------------------
+
+
+class GpuNodePool(pulumi.ComponentResource):
+    """GPU nodes of one type in one zone, named like the component: services choose the pool by that name."""
+
+    node_group_name: pulumi.Output[str]
+    """Name of the managed node group, known once its first nodes are ready."""
+
+    def __init__(self, name: str, args: GpuNodePoolArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("eks-llm:index:GpuNodePool", name, {}, opts)
+        model = validated(_GpuNodePool, args, f'GpuNodePool "{name}"')
+        if warning := block_warning(model.capacity, datetime.datetime.now(datetime.UTC)):
+            pulumi.log.warn(warning, self)
+
+        block = model.capacity.kind is CapacityKind.CAPACITY_BLOCK
+        root = root_gib(model.instance, model.root_volume)
+        group = aws.eks.NodeGroup(
+            f"{name}-nodes",
+            cluster_name=model.cluster_name,
+            node_role_arn=model.node_role_arn,
+            subnet_ids=[model.subnet_id],
+            ami_type=model.ami_type.value,
+            version=model.kubernetes_version,
+            release_version=model.release,
+            capacity_type=CAPACITY_TYPES[model.capacity.kind],
+            # EKS wants the type of a capacity block in the launch template, and takes it in one place only.
+            instance_types=None if block else [model.instance_type],
+            launch_template=self._template(name, model, root, block),
+            scaling_config={"min_size": model.nodes.min, "max_size": model.nodes.max, "desired_size": model.nodes.min},
+            update_config=update_config(model.capacity),
+            node_repair_config=REPAIR,
+            labels=node_labels(name, model.instance_type),
+            taints=[{"key": GPU_RESOURCE, "value": "present", "effect": "NO_SCHEDULE"}],
+            tags=autoscaler_tags(model.instance, root, model.efa),
+            opts=pulumi.ResourceOptions(
+                parent=self,
+                ignore_changes=["scalingConfig.desiredSize"],  # belongs to the autoscaler
+                # What was bought ahead cannot hold the old and the new nodes at once.
+                delete_before_replace=model.capacity.reserved,
+            ),
+        )
+        self.node_group_name = group.node_group_name
+        self.register_outputs({"nodeGroupName": self.node_group_name})
+
+    def _template(
+        self, name: str, model: _GpuNodePool, root: int, block: bool
+    ) -> aws.eks.NodeGroupLaunchTemplateArgsDict:
+        here = pulumi.ResourceOptions(parent=self)
+        placement: aws.ec2.LaunchTemplatePlacementArgsDict | None = None
+        if model.placement_group:
+            placement = {"group_name": aws.ec2.PlacementGroup(f"{name}-placement", strategy="cluster", opts=here).name}
+        interfaces: list[aws.ec2.LaunchTemplateNetworkInterfaceArgsDict] | None = None
+        if model.efa and model.vpc_id is not None:
+            fabric = aws.ec2.SecurityGroup(
+                f"{name}-efa",
+                vpc_id=model.vpc_id,
+                description="EFA: all traffic among the nodes of the pool, which EFA requires both ways",
+                ingress=[{"self": True, "protocol": "-1", "from_port": 0, "to_port": 0}],
+                egress=[{"self": True, "protocol": "-1", "from_port": 0, "to_port": 0}],
+                tags={"Name": f"{name}-efa"},
+                opts=here,
+            )
+            interfaces = efa_interfaces(model.instance, [model.security_group_id, fabric.id])
+        template = aws.ec2.LaunchTemplate(
+            f"{name}-nodes",
+            instance_type=model.instance_type if block else None,
+            user_data=user_data(node_config(model.instance)),
+            metadata_options=METADATA_OPTIONS,
+            block_device_mappings=root_volume(root, root_throughput(model.instance)),
+            # EKS adds the cluster's group only where the template names none, so it is always named here.
+            vpc_security_group_ids=None if interfaces else [model.security_group_id],
+            network_interfaces=interfaces,
+            placement=placement,
+            tag_specifications=tag_specifications({"Name": name, **model.tags}),
+            opts=here,
+            **market(model.capacity),
+        )
+        return {"id": template.id, "version": template.latest_version.apply(str)}

@@ -1,0 +1,213 @@
+"""`Weights`: the S3 bucket of model weights, and for each service a role that reads its own prefix and nothing else."""
+
+import re
+from typing import Annotated, Any, NotRequired, TypedDict
+
+import pulumi
+import pulumi_aws as aws
+from pydantic import AfterValidator, model_validator
+
+from ..identity import pod_identity_trust, policy
+from ..inputs import Arn, In, Model, Name, validated
+
+# Arguments ----------------------------------------------------------------------------------------------------------
+
+
+class WeightsArgs(TypedDict):
+    bucket: str
+    """Name of the bucket, unique in all of AWS."""
+    create: NotRequired[bool]
+    """Make the bucket: private, encrypted, versioned, TLS only. Default true; false uses one that exists, and leaves
+    its settings alone."""
+    kms_key: NotRequired[str]
+    """ARN of the KMS key that encrypts the objects; readers may decrypt with it. Default: S3's own keys."""
+    cluster_name: pulumi.Input[str]
+    """Name of the cluster whose pods read."""
+    namespace: pulumi.Input[str]
+    """Namespace of the services."""
+    readers: dict[str, str]
+    """The prefix that each service reads, e.g. `{"llama-8b": "s3://acme-models/llama-3-8b/"}`. The service's
+    ServiceAccount has its name."""
+
+
+# Models -------------------------------------------------------------------------------------------------------------
+
+
+def _bucket_name(name: str) -> str:
+    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", name) or ".." in name:
+        raise ValueError("a bucket name has 3 to 63 lower-case letters, digits, '.' and '-' (S3 user guide)")
+    return name
+
+
+def _kms_key(arn: str) -> str:
+    if not re.match(r"arn:[^:]+:kms:[^:]+:\d{12}:key/", arn):
+        raise ValueError("not the ARN of a KMS key, arn:aws:kms:…:key/…")
+    return arn
+
+
+class WeightsSettings(Model):
+    """What a stack file says about the bucket of weights."""
+
+    bucket: Annotated[str, AfterValidator(_bucket_name)]
+    create: bool = True
+    kms_key: Annotated[Arn, AfterValidator(_kms_key)] | None = None
+
+
+class _Weights(WeightsSettings):
+    cluster_name: In[str]
+    namespace: In[str]
+    readers: dict[Name, str]
+
+    @model_validator(mode="after")
+    def _readable(self) -> "_Weights":
+        for service, uri in self.readers.items():
+            if problem := uri_problem(uri, self.bucket):
+                raise ValueError(f"readers.{service}: {problem}")
+        return self
+
+
+# Builders -----------------------------------------------------------------------------------------------------------
+
+
+def uri_problem(uri: str, bucket: str) -> str | None:
+    """Why `uri` is not a prefix in `bucket` that a role may be given; None if it is."""
+    match = re.fullmatch(r"s3://([^/]+)/(.*)", uri)
+    if not match:
+        return f"{uri!r} is not an S3 prefix such as s3://{bucket}/llama-3-8b/"
+    if match[1] != bucket:
+        return f"{uri!r} is not in bucket {bucket}"
+    if not match[2]:
+        return f"{uri!r} is the whole bucket; give each service a prefix of its own"
+    if not match[2].endswith("/"):
+        return f"{uri!r} does not end with '/', so a prefix of the same beginning could be read too"
+    # `*` and `?` are wildcards of IAM, and `${` begins one of its variables.
+    if not re.fullmatch(r"([A-Za-z0-9!_.'()=+@-]+/)+", match[2]) or ".." in match[2].split("/"):
+        return f"{uri!r} has parts that are empty, '..', or of other characters than letters, digits and !_.'()=+@-"
+    return None
+
+
+def prefix(uri: str) -> str:
+    """The part of an S3 URI behind the bucket, without the last slash."""
+    return uri.removeprefix("s3://").partition("/")[2].rstrip("/")
+
+
+def read_policy(bucket_arn: str, uri: str, kms_key: str | None) -> str:
+    """What a service may do: list and get below its prefix, and decrypt with the one key."""
+    path = prefix(uri)
+    statements: list[dict[str, Any]] = [
+        {"Effect": "Allow", "Action": "s3:GetObject", "Resource": f"{bucket_arn}/{path}/*"},
+        {
+            "Effect": "Allow",
+            "Action": "s3:ListBucket",
+            "Resource": bucket_arn,
+            "Condition": {"StringLike": {"s3:prefix": [path, f"{path}/*"]}},
+        },
+    ]
+    if kms_key:
+        statements.append({"Effect": "Allow", "Action": "kms:Decrypt", "Resource": kms_key})
+    return policy(*statements)
+
+
+def tls_only(bucket_arn: str) -> str:
+    """Bucket policy that refuses plain HTTP to everybody."""
+    return policy(
+        {
+            "Sid": "TlsOnly",
+            "Effect": "Deny",
+            "Principal": "*",
+            "Action": "s3:*",
+            "Resource": [bucket_arn, f"{bucket_arn}/*"],
+            "Condition": {"Bool": {"aws:SecureTransport": "false"}},
+        }
+    )
+
+
+# Component ----------------------------------------------------------------------------------------------------------
+
+
+class Weights(pulumi.ComponentResource):
+    """A bucket of model weights (or an existing one), read by one Pod Identity role per service."""
+
+    bucket: pulumi.Output[str]
+    """Name of the bucket."""
+    role_arns: pulumi.Output[dict[str, str]]
+    """Role of each service."""
+
+    def __init__(self, name: str, args: WeightsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("eks-llm:index:Weights", name, {}, opts)
+        model = validated(_Weights, args, f'Weights "{name}"')
+        if model.create:
+            self.bucket, bucket_arn = self._create(name, model)
+        else:
+            self.bucket = pulumi.Output.from_input(model.bucket)
+            bucket_arn = pulumi.Output.from_input(f"arn:aws:s3:::{model.bucket}")
+
+        roles: dict[str, pulumi.Output[str]] = {}
+        for service, uri in model.readers.items():
+            role = aws.iam.Role(
+                f"{name}-{service}",
+                assume_role_policy=pulumi.Output.all(model.cluster_name, model.namespace, service).apply(
+                    lambda parts: pod_identity_trust(*parts)
+                ),
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+            granted = aws.iam.RolePolicy(
+                f"{name}-{service}",
+                role=role.name,
+                policy=bucket_arn.apply(lambda arn, uri=uri: read_policy(arn, uri, model.kms_key)),
+                opts=pulumi.ResourceOptions(parent=self),
+            )
+            aws.eks.PodIdentityAssociation(
+                f"{name}-{service}",
+                cluster_name=model.cluster_name,
+                namespace=model.namespace,
+                service_account=service,
+                role_arn=role.arn,
+                opts=pulumi.ResourceOptions(parent=self, depends_on=[granted]),
+            )
+            roles[service] = role.arn
+        self.role_arns = pulumi.Output.all(**roles)
+        self.register_outputs({"bucket": self.bucket, "roleArns": self.role_arns})
+
+    def _create(self, name: str, model: _Weights) -> tuple[pulumi.Output[str], pulumi.Output[str]]:
+        here = pulumi.ResourceOptions(parent=self)
+        # Never emptied by Pulumi: a bucket that still has weights cannot be destroyed.
+        bucket = aws.s3.Bucket(f"{name}-bucket", bucket=model.bucket, force_destroy=False, opts=here)
+        aws.s3.BucketOwnershipControls(
+            f"{name}-bucket", bucket=bucket.bucket, rule={"object_ownership": "BucketOwnerEnforced"}, opts=here
+        )
+        private = aws.s3.BucketPublicAccessBlock(
+            f"{name}-bucket",
+            bucket=bucket.bucket,
+            block_public_acls=True,
+            block_public_policy=True,
+            ignore_public_acls=True,
+            restrict_public_buckets=True,
+            opts=here,
+        )
+        aws.s3.BucketVersioning(
+            f"{name}-bucket", bucket=bucket.bucket, versioning_configuration={"status": "Enabled"}, opts=here
+        )
+        aws.s3.BucketServerSideEncryptionConfiguration(
+            f"{name}-bucket",
+            bucket=bucket.bucket,
+            rules=[
+                {
+                    "apply_server_side_encryption_by_default": {
+                        "sse_algorithm": "aws:kms" if model.kms_key else "AES256",
+                        "kms_master_key_id": model.kms_key,
+                    },
+                    # One KMS call per bucket and hour instead of one per object and reader.
+                    "bucket_key_enabled": model.kms_key is not None,
+                }
+            ],
+            opts=here,
+        )
+        aws.s3.BucketPolicy(
+            f"{name}-bucket",
+            bucket=bucket.bucket,
+            policy=bucket.arn.apply(tls_only),
+            # S3 answers 409 to changes of both at the same time.
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[private]),
+        )
+        return bucket.bucket, bucket.arn
