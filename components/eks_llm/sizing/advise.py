@@ -1,0 +1,185 @@
+"""Where to run a model for a given load: placements ranked by cost, with fit and estimated latency."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+
+from ..catalog.instances import GPUS, INSTANCES
+from ..catalog.models import ModelShape
+from .cost import HOURS, hourly
+from .memory import Engine, Fit, Verdict, fit
+from .parallelism import legal_sizes
+from .performance import Latency, latency
+from .validity import problems
+
+FORMATS = ("none", "awq", "int8", "fp8")
+MOST_STREAMS = 256
+"""Streams of one replica at most: the engine's `max_num_seqs` that is proposed."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is to be served."""
+
+    streams: int
+    """Requests under way at once."""
+    prompt_tokens: int
+    """Mean."""
+    longest_prompt: int
+    output_tokens: int
+    """Mean."""
+    longest_output: int
+    ttft_p99: float | None = None
+    """Time to the first token that 99 % must meet, seconds; None: any."""
+    tpot_p99: float | None = None
+    """Time per further token, likewise."""
+
+    @property
+    def max_model_len(self) -> int:
+        """Longest request, rounded up to a multiple of 1,024."""
+        return ceil((self.longest_prompt + self.longest_output) / 1024) * 1024
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A way to serve the workload."""
+
+    instance_type: str
+    quantization: str
+    tensor_parallel: int
+    replicas: int
+    nodes: int
+    streams_per_replica: int
+    fit: Fit
+    latency: Latency
+    usd_month: float
+    """All nodes, on demand."""
+    usd_month_gpus: float
+    """Only the GPUs that the replicas use; the rest of the nodes is free for other services."""
+
+    @property
+    def usd_per_million_tokens(self) -> float:
+        rate = self.latency.tokens_per_second * self.replicas
+        return self.usd_month_gpus / (rate * 3600 * HOURS) * 1e6
+
+    def stack_file(self, model: str) -> str:
+        """The part of a stack file that asks for it."""
+        name = model.removesuffix("-instruct").replace(".", "-")
+        engine = f"maxModelLen: {self.fit.engine.max_model_len}, maxNumSeqs: {self.fit.engine.max_num_seqs}"
+        scaling = f"min: {self.replicas}, max: {self.replicas}, inFlightPerReplica: {self.streams_per_replica}"
+        return (
+            "gpuPools:\n"
+            f"  gpu: {{instanceType: {self.instance_type}, zone: …, nodes: {{min: {self.nodes}, max: {self.nodes}}}}}\n"
+            "services:\n"
+            f"  {name}:\n"
+            f"    model: {model}\n"
+            f"    quantization: {self.quantization}\n"
+            f"    weights: s3://…\n"
+            f"    pool: gpu\n"
+            f"    tensorParallel: {self.tensor_parallel}\n"
+            f"    engine: {{{engine}}}\n"
+            f"    scaling: {{{scaling}}}\n"
+        )
+
+
+def advise(
+    model: str,
+    shape: ModelShape,
+    workload: Workload,
+    *,
+    region: str,
+    vllm: str,
+    utilization: float = 0.92,
+    spare_replicas: int = 0,
+) -> list[Placement]:
+    """Placements of `shape` that fit and meet the workload's targets by estimate, cheapest first.
+
+    `spare_replicas` are added to what the load needs. Raises `ValueError` for values below one, or a request longer
+    than the model takes. An empty list: nothing in the catalogue with a price in `region` does it.
+    """
+    for name in ("streams", "prompt_tokens", "longest_prompt", "output_tokens", "longest_output"):
+        if getattr(workload, name) < 1:
+            raise ValueError(f"{name}: {getattr(workload, name)} is not at least 1")
+    longest = workload.longest_prompt + workload.longest_output
+    if longest > shape.max_position:
+        raise ValueError(f"requests of {longest:,} tokens: {model} takes {shape.max_position:,} at most")
+    engine = Engine(vllm, min(workload.max_model_len, shape.max_position), MOST_STREAMS, 2048, utilization)
+    tried = (
+        _placement(model, shape, workload, engine, candidate, region=region, spare=spare_replicas)
+        for candidate in _candidates(shape, region)
+    )
+    found = [placement for placement in tried if placement]
+    return sorted(found, key=lambda placement: (placement.usd_month, placement.usd_month_gpus))
+
+
+def _candidates(shape: ModelShape, region: str) -> Iterator[tuple[str, str, int]]:
+    for name, instance in INSTANCES.items():
+        if hourly(instance, region)[0] is None:
+            continue
+        for quantization in FORMATS:
+            if any(finding.error for finding in problems(shape, GPUS[instance.gpu], quantization)):
+                continue
+            for size in legal_sizes(shape, instance.gpus):
+                if not instance.gpus % size:
+                    yield name, quantization, size
+
+
+def _placement(
+    model: str,
+    shape: ModelShape,
+    workload: Workload,
+    engine: Engine,
+    candidate: tuple[str, str, int],
+    *,
+    region: str,
+    spare: int,
+) -> Placement | None:
+    instance_type, quantization, size = candidate
+    instance = INSTANCES[instance_type]
+    memory = fit(model, shape, GPUS[instance.gpu], engine, quantization=quantization, tensor_parallel=size)
+    if memory.verdict is not Verdict.FITS:
+        return None
+    typical = workload.prompt_tokens + workload.output_tokens
+    room = min(workload.streams, MOST_STREAMS, int(memory.concurrency(typical)))
+    streams = _most_streams(shape, memory, workload, room)
+    if not streams:
+        return None
+    replicas = ceil(workload.streams / streams) + spare
+    nodes = ceil(replicas / (instance.gpus // size))
+    price = hourly(instance, region)[0] or 0.0
+    return Placement(
+        instance_type=instance_type,
+        quantization=quantization,
+        tensor_parallel=size,
+        replicas=replicas,
+        nodes=nodes,
+        streams_per_replica=streams,
+        fit=memory,
+        latency=_latency(shape, memory, workload, ceil(workload.streams / replicas)),
+        usd_month=nodes * price * HOURS,
+        usd_month_gpus=replicas * size / instance.gpus * price * HOURS,
+    )
+
+
+def _latency(shape: ModelShape, memory: Fit, workload: Workload, streams: int) -> Latency:
+    return latency(
+        shape,
+        memory,
+        streams,
+        prompt=workload.prompt_tokens,
+        longest_prompt=workload.longest_prompt,
+        output=workload.output_tokens,
+    )
+
+
+def _most_streams(shape: ModelShape, memory: Fit, workload: Workload, room: int) -> int:
+    """The most streams of one replica that keep both targets, `room` at most; latency grows with each."""
+    low, high = 0, room
+    while low < high:
+        middle = (low + high + 1) // 2
+        seen = _latency(shape, memory, workload, middle)
+        slow = (workload.ttft_p99 and seen.ttft_p99 > workload.ttft_p99) or (
+            workload.tpot_p99 and seen.tpot_p99 > workload.tpot_p99
+        )
+        low, high = (low, middle - 1) if slow else (middle, high)
+    return low

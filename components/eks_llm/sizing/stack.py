@@ -1,0 +1,98 @@
+"""What sizing needs to know of a stack, as plain values: `Stack`, its `Pool`s and `Service`s."""
+
+import datetime
+from dataclasses import dataclass, field
+
+from ..catalog.instances import GPUS, INSTANCES, Gpu, InstanceType
+from ..catalog.models import ModelShape
+from .memory import Engine
+
+
+@dataclass(frozen=True)
+class Pool:
+    """A GPU node pool."""
+
+    name: str
+    instance_type: str
+    min_nodes: int
+    max_nodes: int
+    capacity: str = "onDemand"
+    """`onDemand`, `spot`, `reservation` or `capacityBlock`, as in a stack file."""
+    block_ends: datetime.datetime | None = None
+    """When a Capacity Block ends, with a time zone."""
+    root_volume_gib: int = 100
+    root_volume_mbps: int = 125
+    root_volume_iops: int = 3000
+
+    @property
+    def instance(self) -> InstanceType:
+        return INSTANCES[self.instance_type]
+
+    @property
+    def gpu(self) -> Gpu:
+        return GPUS[self.instance.gpu]
+
+
+@dataclass(frozen=True)
+class Service:
+    """An inference service."""
+
+    name: str
+    model: str
+    """For messages."""
+    shape: ModelShape
+    pool: str
+    engine: Engine
+    min_replicas: int
+    max_replicas: int
+    quantization: str = "none"
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    expected_replicas: float | None = None
+    """Mean number of replicas over a month; None: half-way between min and max."""
+    typical_tokens: int | None = None
+    """Prompt and output of an ordinary request; None: a quarter of `maxModelLen`."""
+    tokens_per_second: float | None = None
+    """Output rate of one replica as measured; None: estimated."""
+    memory_gib: float | None = None
+    """Memory request of the pod; None: estimated."""
+    shm_gib: float = 2.0
+    """Size of the pod's /dev/shm."""
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of one replica."""
+        return self.tensor_parallel * self.pipeline_parallel
+
+    @property
+    def expected(self) -> float:
+        return (self.min_replicas + self.max_replicas) / 2 if self.expected_replicas is None else self.expected_replicas
+
+    @property
+    def typical(self) -> int:
+        return self.typical_tokens or max(1, self.engine.max_model_len // 4)
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Everything that is sized and paid for."""
+
+    region: str
+    kubernetes_version: str
+    pools: tuple[Pool, ...]
+    services: tuple[Service, ...]
+    system_node_type: str = "m6i.large"
+    system_nodes: tuple[int, int] = (2, 4)
+    """Fewest and most nodes of the system group."""
+    nat_gateways: int = 0
+    nat_gb_month: float = 100
+    """Traffic through the NAT gateways per month, GB; images and weights come from S3 without it."""
+    endpoint_interfaces: int = 0
+    """Interface endpoints x zones."""
+    volumes_gib: float = 50
+    """Persistent volumes, such as Prometheus's, and the roots of the system nodes."""
+    prices: dict[str, float] = field(default_factory=dict)
+    """USD per hour and instance that replace the catalogue's, by instance type."""
+
+    def used_by(self, pool: Pool) -> list[Service]:
+        return [service for service in self.services if service.pool == pool.name]
