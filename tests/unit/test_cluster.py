@@ -8,6 +8,7 @@ import pytest
 
 from eks_llm.aws import cluster as module
 from eks_llm.aws.cluster import Cluster, LogType, admin_key, kubeconfig, support_problem, support_warning
+from eks_llm.aws.node_pool import GpuNodePool
 from eks_llm.inputs import InvalidArgs
 from eks_llm.plan.recorder import Recording, Resource, record
 
@@ -130,6 +131,29 @@ def test_addons_are_pinned_and_come_in_the_order_that_nodes_need() -> None:
     assert set(addons) - first == {"coredns", "aws-ebs-csi-driver", "metrics-server", "eks-node-monitoring-agent"}
     # The CNI takes its credentials from the agent (amazon-vpc-cni-k8s issue 3840: it crashes without).
     assert "Addon dev-eks-pod-identity-agent" in before(run, addons["vpc-cni"])
+
+
+def test_gpu_pools_come_after_the_addons_without_which_their_nodes_fail() -> None:
+    def program() -> None:
+        made = Cluster("dev", {"version": "1.35", "admins": [ADMIN], "subnet_ids": ["subnet-1", "subnet-2"]})
+        GpuNodePool(
+            "a100",
+            {
+                "instance_type": "p4d.24xlarge",
+                "zone": "us-west-2b",
+                "nodes": {"min": 1, "max": 1},
+                "cluster_name": made.cluster_name,
+                "kubernetes_version": "1.35",
+                "subnet_id": "subnet-1",
+                "security_group_id": made.security_group_id,
+                "node_role_arn": made.node_role_arn,
+            },
+        )
+
+    run = record(program)
+    assert {"Addon dev-vpc-cni", "Addon dev-kube-proxy", "RolePolicyAttachment dev-node-images"} <= before(
+        run, run.one("NodeGroup", "a100-nodes")
+    )
 
 
 def test_an_addon_build_can_be_overridden() -> None:

@@ -258,12 +258,10 @@ def addon_settings(addon: str) -> str | None:
 
     vpc-cni: network policies are enforced only if switched on (the value is a string, a boolean is refused), and
     without IP targets each node keeps a whole spare interface of addresses, 50 on p4d. node monitoring: its GPU probe
-    tolerates nothing by default, so it would miss exactly the tainted GPU nodes. EBS: EKS has had no default
-    StorageClass since 1.30; this one is called `ebs-csi-default-sc`.
+    tolerates nothing by default, so it would miss exactly the tainted GPU nodes.
     """
     values: dict[str, Any] = {
         "vpc-cni": {"enableNetworkPolicy": "true", "env": {"MINIMUM_IP_TARGET": "16", "WARM_IP_TARGET": "4"}},
-        "aws-ebs-csi-driver": {"defaultStorageClass": {"enabled": True}},
         "eks-node-monitoring-agent": {"dcgmAgent": {"tolerations": [gpu_toleration()]}},
     }
     return json.dumps(values[addon]) if addon in values else None

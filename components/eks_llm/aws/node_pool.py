@@ -97,7 +97,7 @@ AMI_ROOT_GIB = 20
 
 
 class Capacity(Model):
-    kind: CapacityKind = CapacityKind.ON_DEMAND
+    kind: CapacityKind
     id: str | None = None
     ends_at: AwareDatetime | None = None
 
@@ -138,7 +138,7 @@ class PoolSettings(Model):
     instance_type: str
     zone: str
     nodes: Nodes
-    capacity: Capacity = Capacity()
+    capacity: Capacity = Capacity(kind=CapacityKind.ON_DEMAND)
     ami_type: AmiType = AmiType.AL2023_NVIDIA
     ami_release: str | None = None
     efa: bool = False
