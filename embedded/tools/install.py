@@ -5,6 +5,7 @@ interrupted goes on where it stopped, because Go keeps what it has downloaded an
 """
 
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -37,7 +38,7 @@ def provide(name: str, tools_dir: Path = TOOLS_DIR, limit: float = BUILD_LIMIT) 
         raise ToolError(f"unknown tool {name!r} (known: {', '.join(sorted(TOOLS))})")
     if found := on_path(tool):
         return found
-    installed = tools_dir / "bin" / tool.key / tool.name
+    installed = tools_dir / "bin" / tool.key / tool.binary
     if installed.exists():
         return installed
     deadline = time.monotonic() + limit
@@ -49,8 +50,8 @@ def provide(name: str, tools_dir: Path = TOOLS_DIR, limit: float = BUILD_LIMIT) 
 
 def on_path(tool: Tool) -> Path | None:
     """The tool on PATH, if its major and minor version are the pinned ones."""
-    found = shutil.which(tool.name)
-    if not found:
+    found = shutil.which(tool.binary)
+    if not found or not tool.version_args:
         return None
     version = _version(tool, Path(found))
     return Path(found) if version and version[:2] == _numbers(tool.version)[:2] else None
@@ -101,16 +102,34 @@ def _build(tool: Tool, target: Path, deadline: float) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{tool.name}.partial")
     command = [go, "build", "-v", "-mod=readonly", "-buildvcs=false", "-ldflags", tool.ldflags, "-o", str(partial)]
+    if tool.tags:
+        command += ["-tags", tool.tags]
+    if tool.embeds:
+        command += ["-overlay", str(_overlay(go, tool, target.parent))]
     status, tail = _run(tool, [*command, tool.package], deadline)
     if status is None:
         raise ToolError(f"{tool.name}: the build reached its time limit; run it again, it goes on where it stopped")
     if status != 0:
         raise ToolError(f"{tool.name}: go build failed with status {status}:\n" + "\n".join(tail))
-    built = _version(tool, partial)
+    built = _version(tool, partial) if tool.version_args else _numbers(tool.version)
     if built != _numbers(tool.version):
         reported = "v" + ".".join(map(str, built)) if built else "no version"
         raise ToolError(f"{tool.name}: the built binary reports {reported}, not {tool.version}")
     partial.replace(target)
+
+
+def _overlay(go: str, tool: Tool, folder: Path) -> Path:
+    """Go's file that puts `tool.embeds` beside our main for the build: `go:embed` reads no other module's files."""
+    replace = {}
+    for name, package in tool.embeds:
+        listed = [go, "list", "-mod=readonly", "-find", "-f", "{{.Dir}}", package]
+        run = subprocess.run(listed, cwd=tool.module, capture_output=True, text=True, check=False)
+        if run.returncode != 0:
+            raise ToolError(f"{tool.name}: go list {package} failed:\n{run.stderr}")
+        replace[str(tool.module / name)] = str(Path(run.stdout.strip()) / name)
+    file = folder / "overlay.json"
+    file.write_text(json.dumps({"Replace": replace}))
+    return file
 
 
 def _run(tool: Tool, command: list[str], deadline: float) -> tuple[int | None, list[str]]:
