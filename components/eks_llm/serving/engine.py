@@ -1,0 +1,325 @@
+"""What vLLM is told: engine settings of a service, the profiles they start from, and the engine.json made of them.
+
+Both runtimes read the same settings. For Triton, engine.json is mounted into the pod; for vLLM's OpenAI server the same
+values become command-line flags. docs/reference/engine-json.md describes the file.
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NotRequired, TypedDict
+
+from pydantic import Field, field_validator, model_validator
+
+from ..catalog.models import ModelShape
+from ..catalog.quantization import KV_CACHES
+from ..inputs import Duration, Model, nearest
+from .drain import Drain
+
+# Arguments ----------------------------------------------------------------------------------------------------------
+
+
+class Profile(Enum):
+    """What a service optimises for; sets the defaults of `max_num_seqs`, `max_num_batched_tokens`, `frontends`."""
+
+    LOW_LATENCY = "lowLatency"
+    BALANCED = "balanced"
+    HIGH_THROUGHPUT = "highThroughput"
+
+
+class SpeculativeMethod(Enum):
+    """How tokens are guessed ahead. `ngram` and `suffix` switch vLLM's asynchronous scheduling off."""
+
+    NGRAM = "ngram"
+    DRAFT_MODEL = "draft_model"
+    EAGLE = "eagle"
+    EAGLE3 = "eagle3"
+    MTP = "mtp"
+    SUFFIX = "suffix"
+
+
+class SpeculativeArgs(TypedDict):
+    method: SpeculativeMethod
+    """`ngram` and `suffix` need no second model; `mtp` uses heads of the model itself."""
+    num_speculative_tokens: int
+    """Tokens guessed per step, at least 1."""
+    model: NotRequired[str]
+    """Folder of the draft model below the weights prefix, e.g. `draft`. Required for `draft_model`, `eagle`,
+    `eagle3`."""
+    prompt_lookup_max: NotRequired[int]
+    """`ngram`: longest pattern looked up in the prompt, tokens. Default: vLLM's."""
+
+
+class EngineArgs(TypedDict):
+    max_model_len: NotRequired[int]
+    """Prompt and answer together, tokens. Default: the model's longest context, at most 8,192, so that a long-context
+    model does not ask for more KV cache than the GPUs hold; raise it on purpose."""
+    max_num_seqs: NotRequired[int]
+    """Requests that run at once. Default: the profile's. Always passed: vLLM's default depends on who starts it."""
+    max_num_batched_tokens: NotRequired[int]
+    """Tokens per engine step, prefill and decode together; at least `max_num_seqs`. Default: the profile's."""
+    gpu_memory_utilization: NotRequired[float]
+    """Share of GPU memory that vLLM may use, 0 to 1. Default 0.92, vLLM's own since 0.2x."""
+    kv_cache_dtype: NotRequired[str]
+    """Format of the KV cache, a key of `catalog.quantization.KV_CACHES`. Default `auto`: the model's."""
+    enable_prefix_caching: NotRequired[bool]
+    """Keep KV blocks of shared prompt beginnings. Default true."""
+    speculative: NotRequired[SpeculativeArgs]
+    """Speculative decoding. Default: none."""
+    lora_adapters: NotRequired[dict[str, str]]
+    """LoRA adapters: name that requests use, and folder below the weights prefix. Default: none."""
+    max_lora_rank: NotRequired[int]
+    """Largest rank among the adapters: 1, 8, 16, 32, 64, 128, 256, 320 or 512. Default 16."""
+    frontends: NotRequired[int]
+    """Processes that serve requests in front of the one engine process: Triton instances, or API servers of `vllm
+    serve`. Default: derived from the pod's vCPUs and the profile, see `frontends()`."""
+    extra: NotRequired[dict[str, Any]]
+    """Any other argument of vLLM's `AsyncEngineArgs`, in its own spelling, e.g. `{"scheduling_policy": "priority"}`."""
+
+
+class LimitsArgs(TypedDict):
+    max_queued_requests: NotRequired[int]
+    """Requests that may wait in a pod before new ones are refused (Triton). Default: twice `max_num_seqs`."""
+    max_queued_tokens: NotRequired[int]
+    """Prompt tokens that may wait in a pod (Triton). Default: `max_num_seqs` prompts of `max_model_len`."""
+    request_timeout: NotRequired[str]
+    """Longest time of a request from arrival to last token, e.g. `300s` (Triton enforces it). A pod that ends waits
+    this long for requests in flight. Default 300s."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Defaults of a profile."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_frontends: int
+
+
+PRESETS = {
+    # Sarathi-Serve (arXiv 2403.02310) found 512 tokens per step right for strict and 2,048 for relaxed token latency.
+    Profile.LOW_LATENCY: Preset(max_num_seqs=64, max_num_batched_tokens=1024, max_frontends=4),
+    # What `vllm serve` takes on an A100 (vllm/engine/arg_utils.py, get_batch_defaults).
+    Profile.BALANCED: Preset(max_num_seqs=256, max_num_batched_tokens=2048, max_frontends=4),
+    # Six front ends carried 480 streams on one H200 where four carried 200 (docs/decisions).
+    Profile.HIGH_THROUGHPUT: Preset(max_num_seqs=512, max_num_batched_tokens=8192, max_frontends=6),
+}
+DEFAULT_MAX_MODEL_LEN = 8192
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""Ranks that vLLM has kernels for. Source: vllm/config/lora.py."""
+STALL_SECONDS = 120
+"""Without an engine step for this long while requests wait, the engine counts as hung."""
+
+NOT_EXTRA = {
+    "disable_log_stats": "metrics need the statistics",
+    "enable_lora": "set engine.loraAdapters",
+    "gpu_memory_utilization": "set engine.gpuMemoryUtilization",
+    "kv_cache_dtype": "set engine.kvCacheDtype",
+    "enable_prefix_caching": "set engine.enablePrefixCaching",
+    "lora_modules": "set engine.loraAdapters",
+    "max_lora_rank": "set engine.maxLoraRank",
+    "max_loras": "set engine.loraAdapters",
+    "max_model_len": "set engine.maxModelLen",
+    "max_num_batched_tokens": "set engine.maxNumBatchedTokens",
+    "max_num_seqs": "set engine.maxNumSeqs",
+    "model": "set weights",
+    "pipeline_parallel_size": "set pipelineParallel",
+    "served_model_name": "it is the service's name",
+    "shutdown_timeout": "it follows from limits.requestTimeout",
+    "speculative_config": "set engine.speculative",
+    "stat_loggers": "metrics need the statistics",
+    "tensor_parallel_size": "set tensorParallel",
+}
+"""vLLM arguments that `extra` may not hold, and why."""
+
+
+class Speculative(Model):
+    method: SpeculativeMethod
+    num_speculative_tokens: int = Field(ge=1)
+    model: str | None = None
+    prompt_lookup_max: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _model_of_the_method(self) -> "Speculative":
+        wants = self.method in (SpeculativeMethod.DRAFT_MODEL, SpeculativeMethod.EAGLE, SpeculativeMethod.EAGLE3)
+        if wants and not self.model:
+            raise ValueError(f"method {self.method.value} needs model, the folder of its weights below the prefix")
+        if self.model and not wants:
+            raise ValueError(f"method {self.method.value} has no second model; remove model")
+        if self.model:
+            _relative(self.model)
+        return self
+
+
+class Engine(Model):
+    max_model_len: int | None = Field(default=None, ge=1)
+    max_num_seqs: int | None = Field(default=None, ge=1)
+    max_num_batched_tokens: int | None = Field(default=None, ge=1)
+    gpu_memory_utilization: float = Field(default=0.92, gt=0, le=1)
+    kv_cache_dtype: str = "auto"
+    enable_prefix_caching: bool = True
+    speculative: Speculative | None = None
+    lora_adapters: dict[str, str] = {}
+    max_lora_rank: int = 16
+    frontends: int | None = Field(default=None, ge=1)
+    extra: dict[str, Any] = {}
+
+    @field_validator("kv_cache_dtype")
+    @classmethod
+    def _known_cache(cls, value: str) -> str:
+        if value not in KV_CACHES:
+            raise ValueError(f"unknown KV-cache format{nearest(value, list(KV_CACHES))}")
+        return value
+
+    @field_validator("lora_adapters")
+    @classmethod
+    def _adapter_folders(cls, adapters: dict[str, str]) -> dict[str, str]:
+        for folder in adapters.values():
+            _relative(folder)
+        return adapters
+
+    @field_validator("max_lora_rank")
+    @classmethod
+    def _known_rank(cls, rank: int) -> int:
+        if rank not in LORA_RANKS:
+            raise ValueError(f"vLLM has no kernels for this rank; use one of {', '.join(map(str, LORA_RANKS))}")
+        return rank
+
+    @field_validator("extra")
+    @classmethod
+    def _only_others(cls, extra: dict[str, Any]) -> dict[str, Any]:
+        for key in extra:
+            if not re.fullmatch(r"[a-z][a-z0-9_]*", key):
+                raise ValueError(f"{key!r} is not spelt as vLLM spells arguments, e.g. scheduling_policy")
+            if key in NOT_EXTRA:
+                raise ValueError(f"{key} cannot be set here: {NOT_EXTRA[key]}")
+        return extra
+
+
+class Limits(Model):
+    max_queued_requests: int | None = Field(default=None, ge=0)
+    max_queued_tokens: int | None = Field(default=None, ge=0)
+    request_timeout: Duration = Duration(300)
+
+    @field_validator("request_timeout")
+    @classmethod
+    def _some_time(cls, value: Duration) -> Duration:
+        if value < 1:
+            raise ValueError("a request needs at least 1s")
+        return value
+
+
+def _relative(folder: str) -> None:
+    if not re.fullmatch(r"(?!\.\.?(/|$))[\w.-]+(/(?!\.\.?(/|$))[\w.-]+)*", folder):
+        raise ValueError(f"{folder!r} is not a folder below the weights prefix, such as adapters/support")
+
+
+# Builders -----------------------------------------------------------------------------------------------------------
+
+
+def max_model_len(engine: Engine, shape: ModelShape) -> int:
+    return engine.max_model_len or min(shape.max_position, DEFAULT_MAX_MODEL_LEN)
+
+
+def max_num_seqs(engine: Engine, profile: Profile) -> int:
+    return engine.max_num_seqs or PRESETS[profile].max_num_seqs
+
+
+def max_num_batched_tokens(engine: Engine, profile: Profile) -> int:
+    """The profile's, but never below `max_num_seqs`, which vLLM refuses."""
+    return engine.max_num_batched_tokens or max(PRESETS[profile].max_num_batched_tokens, max_num_seqs(engine, profile))
+
+
+def frontends(engine: Engine, profile: Profile, vcpus: int, gpus: int) -> int:
+    """Front-end processes of a pod that owns `vcpus` vCPUs of its node.
+
+    One busy core per GPU worker and one for the engine are set aside; a front end gets two of the rest, one for Python
+    and one for the server's own threads. The profile caps it: beyond that the engine process is the limit.
+    """
+    return engine.frontends or max(1, min(PRESETS[profile].max_frontends, (vcpus - gpus - 1) // 2))
+
+
+def engine_args(
+    engine: Engine,
+    profile: Profile,
+    shape: ModelShape,
+    model_path: str,
+    *,
+    tensor_parallel: int,
+    pipeline_parallel: int,
+) -> dict[str, Any]:
+    """What vLLM's `AsyncEngineArgs` takes, by name.
+
+    `quantization` is not among them: vLLM reads the method from the checkpoint and picks the fastest kernel for it.
+    """
+    args: dict[str, Any] = {
+        "tensor_parallel_size": tensor_parallel,
+        "pipeline_parallel_size": pipeline_parallel,
+        "max_model_len": max_model_len(engine, shape),
+        "max_num_seqs": max_num_seqs(engine, profile),
+        "max_num_batched_tokens": max_num_batched_tokens(engine, profile),
+        "gpu_memory_utilization": engine.gpu_memory_utilization,
+        "kv_cache_dtype": engine.kv_cache_dtype,
+        "enable_prefix_caching": engine.enable_prefix_caching,
+    }
+    if engine.speculative:
+        args["speculative_config"] = _speculative_config(engine.speculative, model_path)
+    if engine.lora_adapters:
+        # All adapters stay on the GPU, so that a request never waits for one to be swapped in.
+        args |= {"enable_lora": True, "max_loras": len(engine.lora_adapters), "max_lora_rank": engine.max_lora_rank}
+    return args | engine.extra
+
+
+def _speculative_config(speculative: Speculative, model_path: str) -> dict[str, Any]:
+    config: dict[str, Any] = {
+        "method": speculative.method.value,
+        "num_speculative_tokens": speculative.num_speculative_tokens,
+    }
+    if speculative.model:
+        config["model"] = f"{model_path}/{speculative.model}"
+    if speculative.prompt_lookup_max:
+        config["prompt_lookup_max"] = speculative.prompt_lookup_max
+    return config
+
+
+def adapter_paths(engine: Engine, model_path: str) -> dict[str, str]:
+    """Where each LoRA adapter lies in the container."""
+    return {name: f"{model_path}/{folder}" for name, folder in engine.lora_adapters.items()}
+
+
+def engine_json(
+    *,
+    service: str,
+    model_path: str,
+    args: dict[str, Any],
+    adapters: dict[str, str],
+    frontends: int,
+    limits: Limits,
+    budget: Drain,
+    metrics_port: int,
+) -> dict[str, Any]:
+    """The content of engine.json. Schema 1; a change that old readers would misread raises it."""
+    queued = limits.max_queued_requests
+    tokens = limits.max_queued_tokens
+    return {
+        "schema": 1,
+        "model": model_path,
+        "servedModelName": service,
+        "frontends": frontends,
+        "engine": args,
+        "loraAdapters": adapters,
+        "limits": {
+            "maxQueuedRequests": 2 * args["max_num_seqs"] if queued is None else queued,
+            "maxQueuedTokens": args["max_num_seqs"] * args["max_model_len"] if tokens is None else tokens,
+            "requestTimeoutSeconds": round(float(limits.request_timeout)),
+        },
+        "drain": {"exitTimeoutSeconds": budget.exit_timeout},
+        "health": {"stallSeconds": STALL_SECONDS},
+        "metrics": {"port": metrics_port, "intervalSeconds": 1},
+    }
+
+
+def dumps(document: dict[str, Any]) -> str:
+    """JSON for a ConfigMap: stable, so that only a real change rolls the pods."""
+    return json.dumps(document, indent=2, sort_keys=True) + "\n"

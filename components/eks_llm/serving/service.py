@@ -1,0 +1,337 @@
+"""`InferenceService`: one model, served by Triton or by vLLM's OpenAI server, scaled on its own demand."""
+
+import re
+from collections.abc import Iterator
+from enum import Enum
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict
+
+import pulumi
+import pulumi_kubernetes as k8s
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from ..catalog.instances import GPUS, INSTANCES
+from ..catalog.models import MODELS, ModelShape
+from ..catalog.quantization import QUANTIZATIONS
+from ..inputs import In, Model, Name, nearest, validated
+from ..sizing import parallelism, validity
+from ..sizing.weights import weights_gib
+from . import openai, triton
+from .drain import drain
+from .engine import (
+    Engine,
+    EngineArgs,
+    Limits,
+    LimitsArgs,
+    Profile,
+    adapter_paths,
+    dumps,
+    engine_args,
+    engine_json,
+    frontends,
+    max_num_batched_tokens,
+    max_num_seqs,
+)
+from .observability import Slo, SloArgs, dashboard_config_map, pod_monitor, prometheus_rule
+from .scaling import Scaling, ScalingArgs, scaled_object
+from .workload import (
+    HTTP_PORT,
+    Server,
+    Workload,
+    config_map,
+    config_map_name,
+    content_hash,
+    deployment,
+    disruption_budget,
+    model_path,
+    network_policy,
+    service,
+    service_account,
+    share,
+    start,
+)
+
+# Arguments ----------------------------------------------------------------------------------------------------------
+
+
+class Runtime(Enum):
+    """What answers requests in front of the engine."""
+
+    TRITON = "triton"
+    OPENAI = "openai"
+
+
+class InferenceServiceArgs(TypedDict):
+    model: str
+    """Name in the catalogue (`catalog.models.MODELS`), or any name together with `model_shape`."""
+    model_shape: NotRequired[dict[str, Any]]
+    """The model's `config.json` in numbers, with the fields of `catalog.models.ModelShape`. Default: the
+    catalogue's."""
+    quantization: NotRequired[str]
+    """What the checkpoint holds, a key of `catalog.quantization.QUANTIZATIONS`. Default `none` (bfloat16, or as
+    published). Sizes the pod; vLLM itself reads the method from the checkpoint."""
+    weights: str
+    """`s3://bucket/prefix/` of the model folder. Nodes keep a copy under this name for good, so a prefix must never
+    change its content: give new weights a new one, e.g. with a date."""
+    pool: str
+    """Name of the GPU node pool that the pods run on."""
+    runtime: Runtime
+    """`triton` (gRPC and HTTP, ports 8000 and 8001) or `openai` (`vllm serve`, port 8000)."""
+    tensor_parallel: NotRequired[int]
+    """GPUs that share every layer. Must divide the attention heads. Default 1."""
+    pipeline_parallel: NotRequired[int]
+    """Stages of layers, each on `tensor_parallel` GPUs of the same node. Default 1."""
+    profile: NotRequired[Profile]
+    """`lowLatency`, `balanced` (default) or `highThroughput`: defaults of the engine section."""
+    engine: NotRequired[EngineArgs]
+    """Settings of vLLM. Default: the profile's."""
+    limits: NotRequired[LimitsArgs]
+    """What is refused instead of queued, and how long a request may take. Default: see each field."""
+    scaling: NotRequired[ScalingArgs]
+    """How many replicas, and by which demand. Default: one."""
+    slo: NotRequired[SloArgs]
+    """Latency targets, which become alerts. Default: none."""
+    api_key_secret: NotRequired[str]
+    """Stack files: config key of the API key that clients must send (runtime `openai` only). Default: no key; the
+    NetworkPolicy alone says who may call."""
+    client_namespaces: NotRequired[list[str]]
+    """Namespaces whose pods may call the service. Pods with the label `eks-llm.dev/client: "true"` may from anywhere.
+    Default: none."""
+    namespace: str
+    """Namespace of all objects. Pods use hostPath, so it must admit privileged pods."""
+    instance_type: str
+    """EC2 type of the pool's nodes, e.g. `p4d.24xlarge`."""
+    prometheus_url: pulumi.Input[str]
+    """Where KEDA queries Prometheus, e.g. `http://prometheus-operated.monitoring.svc:9090`."""
+    monitoring_namespace: NotRequired[str]
+    """Namespace that Prometheus scrapes from. Default `monitoring`."""
+    api_key: NotRequired[pulumi.Input[str]]
+    """Name of the Secret in `namespace` whose key `api-key` holds the API key. Required with `api_key_secret`."""
+    model_repository: NotRequired[dict[str, str]]
+    """Triton's model repository as text by path, e.g. `llm/config.pbtxt`; `triton.read_model_repository` reads one.
+    Default: the one that comes with this package."""
+
+
+class ServiceSettings(Model):
+    """What a stack file says about a service."""
+
+    model: str
+    model_shape: ModelShape | None = Field(default=None, validate_default=False)
+    quantization: str = "none"
+    weights: str
+    pool: Name
+    runtime: Runtime
+    tensor_parallel: int = Field(default=1, ge=1)
+    pipeline_parallel: int = Field(default=1, ge=1)
+    profile: Profile = Profile.BALANCED
+    engine: Engine = Engine()
+    limits: Limits = Limits()
+    scaling: Scaling = Scaling()
+    slo: Slo = Slo()
+    api_key_secret: str | None = None
+    client_namespaces: list[str] = []
+
+    @field_validator("quantization")
+    @classmethod
+    def _known_format(cls, value: str) -> str:
+        if value not in QUANTIZATIONS:
+            raise ValueError(f"unknown format{nearest(value, list(QUANTIZATIONS))}")
+        return value
+
+    @field_validator("weights")
+    @classmethod
+    def _prefix(cls, value: str) -> str:
+        if not re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/([\w.=+@-]+/)+", value):
+            raise ValueError("not a prefix such as s3://bucket/models/llama-3-8b/2026-10-01/ (it ends with a slash)")
+        return value
+
+    @field_validator("api_key_secret")
+    @classmethod
+    def _only_openai(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value and info.data.get("runtime") is Runtime.TRITON:
+            raise ValueError("Triton knows no API keys; use runtime openai, or put a gateway in front")
+        return value
+
+    @model_validator(mode="after")
+    def _fits_the_model(self) -> "ServiceSettings":
+        if not self.model_shape and self.model not in MODELS:
+            hint = nearest(self.model, list(MODELS))
+            raise ValueError(f"model {self.model!r} is not in the catalogue{hint}; others need modelShape")
+        if (length := self.engine.max_model_len or 0) > self.shape.max_position:
+            raise ValueError(
+                f"engine.maxModelLen {length} is more than {self.model} was trained for ({self.shape.max_position})"
+            )
+        tokens, sequences = max_num_batched_tokens(self.engine, self.profile), max_num_seqs(self.engine, self.profile)
+        if tokens < sequences:
+            raise ValueError(f"engine.maxNumBatchedTokens {tokens} is less than maxNumSeqs {sequences}, one token each")
+        if self.in_flight > sequences:
+            raise ValueError(
+                f"scaling.inFlightPerReplica {self.in_flight} is more than a replica runs at once (engine.maxNumSeqs "
+                f"{sequences}): requests would wait before another replica starts"
+            )
+        return self
+
+    @property
+    def shape(self) -> ModelShape:
+        return self.model_shape or MODELS[self.model]
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of a pod."""
+        return self.tensor_parallel * self.pipeline_parallel
+
+    @property
+    def in_flight(self) -> int:
+        """Requests per replica that scaling aims at."""
+        return self.scaling.in_flight_per_replica or max(1, max_num_seqs(self.engine, self.profile) * 3 // 4)
+
+    def misfits(self, instance_type: str) -> Iterator[tuple[str, str]]:
+        """Why the service cannot run on nodes of this type: the key at fault, and a message."""
+        instance = INSTANCES[instance_type]
+        problem = parallelism.problem(self.shape, self.tensor_parallel, instance, self.pipeline_parallel)
+        if problem:
+            yield "tensorParallel", problem
+        for finding in validity.problems(self.shape, GPUS[instance.gpu], self.quantization, self.engine.kv_cache_dtype):
+            if finding.error:
+                yield finding.path, finding.message
+
+
+class _InferenceService(ServiceSettings):
+    namespace: str
+    instance_type: str
+    prometheus_url: In[str]
+    monitoring_namespace: str = "monitoring"
+    api_key: In[str] | None = None
+    model_repository: dict[str, str] = {}
+
+    @field_validator("instance_type")
+    @classmethod
+    def _known_type(cls, value: str) -> str:
+        if value not in INSTANCES:
+            raise ValueError(f"unknown GPU instance type{nearest(value, list(INSTANCES))}")
+        return value
+
+    @field_validator("model_repository")
+    @classmethod
+    def _holds_the_model(cls, value: dict[str, str]) -> dict[str, str]:
+        if value and "llm/config.pbtxt" not in value:
+            raise ValueError(f"holds no llm/config.pbtxt (it has {', '.join(sorted(value))})")
+        return value
+
+    @model_validator(mode="after")
+    def _runs_there(self) -> "_InferenceService":
+        found = [f"{key}: {message}" for key, message in self.misfits(self.instance_type)]
+        if self.api_key_secret and not self.api_key:
+            found.append("apiKey: required with apiKeySecret, the name of the Secret that holds the key")
+        if found:
+            raise ValueError("; ".join(found))
+        return self
+
+
+# Builders -----------------------------------------------------------------------------------------------------------
+
+
+def engine_config(name: str, model: _InferenceService) -> dict[str, Any]:
+    """The content of engine.json."""
+    path, pod_share = model_path(name), share(model.instance_type, model.gpus)
+    return engine_json(
+        service=name,
+        model_path=path,
+        args=engine_args(
+            model.engine,
+            model.profile,
+            model.shape,
+            path,
+            tensor_parallel=model.tensor_parallel,
+            pipeline_parallel=model.pipeline_parallel,
+        ),
+        adapters=adapter_paths(model.engine, path),
+        frontends=frontends(model.engine, model.profile, pod_share.vcpus, pod_share.gpus),
+        limits=model.limits,
+        budget=drain(model.limits.request_timeout),
+        metrics_port=triton.ENGINE_METRICS_PORT,
+    )
+
+
+def bundled_repository() -> dict[str, str]:
+    """The model repository that comes with this package."""
+    return triton.read_model_repository(Path(str(files("eks_llm") / "model_repository")))
+
+
+def mounted_files(model: _InferenceService, config: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """What each ConfigMap of the pod holds, by its part of the name. The OpenAI server takes flags and mounts none."""
+    if model.runtime is Runtime.OPENAI:
+        return {}
+    repository = triton.with_frontends(model.model_repository or bundled_repository(), config["frontends"])
+    return {"engine": {"engine.json": dumps(config)}, "repository": triton.config_data(repository)}
+
+
+def server(name: str, model: _InferenceService, config: dict[str, Any], mounted: dict[str, dict[str, str]]) -> Server:
+    """What the runtime adds to the pod."""
+    if model.runtime is Runtime.OPENAI:
+        return openai.server(config, model.api_key)
+    maps = {part: config_map_name(name, part, data) for part, data in mounted.items()}
+    return triton.server(config, list(mounted["repository"]), maps["repository"], maps["engine"])
+
+
+def workload(name: str, model: _InferenceService) -> tuple[Workload, dict[str, dict[str, str]]]:
+    """The service as its objects need it, and the content of its ConfigMaps."""
+    config = engine_config(name, model)
+    mounted = mounted_files(model, config)
+    work = Workload(
+        name=name,
+        namespace=model.namespace,
+        pool=model.pool,
+        weights=model.weights,
+        share=share(model.instance_type, model.gpus),
+        start=start(weights_gib(model.shape, model.quantization)),
+        drain=drain(model.limits.request_timeout),
+        server=server(name, model, config, mounted),
+        config_hash=content_hash({"engine.json": dumps(config)}, *mounted.values()),
+        client_namespaces=model.client_namespaces,
+        monitoring_namespace=model.monitoring_namespace,
+    )
+    return work, mounted
+
+
+# Component ----------------------------------------------------------------------------------------------------------
+
+
+class InferenceService(pulumi.ComponentResource):
+    """A model on a GPU node pool. All objects are named like the service, in a namespace that exists.
+
+    Pass `depends_on` the releases of KEDA and of the Prometheus operator: they own the custom resources used here.
+    """
+
+    url: pulumi.Output[str]
+    """HTTP address inside the cluster. Callers need the label `eks-llm.dev/client: "true"` or an admitted namespace."""
+
+    def __init__(self, name: str, args: InferenceServiceArgs, opts: pulumi.ResourceOptions | None = None) -> None:
+        super().__init__("eks-llm:index:InferenceService", name, {}, opts)
+        model = validated(_InferenceService, args, f'InferenceService "{name}"')
+        work, mounted = workload(name, model)
+
+        def add(part: str, type_: Any, manifest: dict[str, Any], *after: pulumi.Resource) -> Any:
+            content = {key: value for key, value in manifest.items() if key not in ("apiVersion", "kind")}
+            if type_ is custom:  # the typed classes know theirs
+                content |= {"api_version": manifest["apiVersion"], "kind": manifest["kind"]}
+            return type_(f"{name}-{part}", **content, opts=pulumi.ResourceOptions(parent=self, depends_on=list(after)))
+
+        custom = k8s.apiextensions.CustomResource
+        account = add("account", k8s.core.v1.ServiceAccount, service_account(work))
+        maps = [add(part, k8s.core.v1.ConfigMap, config_map(work, part, data)) for part, data in mounted.items()]
+        # The policy comes before the pods, so that none is ever open.
+        policy = add("network-policy", k8s.networking.v1.NetworkPolicy, network_policy(work))
+        pods = add("deployment", k8s.apps.v1.Deployment, deployment(work), account, policy, *maps)
+        # Pulumi waits until a Service has endpoints, and gives up long before a pod has loaded its model.
+        add("service", k8s.core.v1.Service, service(work), pods)
+        add("pods", k8s.core.v1.Service, service(work, headless=True), pods)
+        add("disruption-budget", k8s.policy.v1.PodDisruptionBudget, disruption_budget(work))
+        monitor = add("pod-monitor", custom, pod_monitor(work))
+        add("scaler", custom, scaled_object(work, model.scaling, model.in_flight, model.prometheus_url), pods, monitor)
+        add("alerts", custom, prometheus_rule(work, model.slo))
+        add("dashboard", k8s.core.v1.ConfigMap, dashboard_config_map(work, model.slo))
+
+        self.url = pulumi.Output.from_input(f"http://{name}.{model.namespace}.svc:{HTTP_PORT}")
+        self.register_outputs({"url": self.url})
