@@ -9,6 +9,8 @@ class Quantization(Fact):
     name: str
     linear_bits: float
     """Bits per weight of the linear layers, scales included."""
+    experts_only: bool = False
+    """Only experts are in this format; attention stays in bfloat16."""
     overhead: float = 1.0
     """Measured size of the loaded weights over the arithmetic one."""
     min_compute_capability: str

@@ -14,6 +14,8 @@ class Parameters:
 
     linear: int
     """In linear layers, which a quantisation shrinks."""
+    experts: int
+    """Those of them in experts."""
     embedding: int
     """In one vocabulary table; a model with untied embeddings has two."""
     tables: int
@@ -40,6 +42,7 @@ def parameters(shape: ModelShape) -> Parameters:
     embedding = shape.vocab * shape.hidden
     return Parameters(
         linear=common + moe_layers * shape.experts * expert,
+        experts=moe_layers * shape.experts * expert,
         embedding=embedding,
         tables=1 if shape.tied_embeddings else 2,
         other=other + moe_layers * shape.hidden * shape.experts,
@@ -85,8 +88,9 @@ def weights_gib(shape: ModelShape, quantization: str) -> float:
     if used == shape.native_quantization and shape.native_gib:
         return shape.native_gib * facts.overhead + shape.extra_gib
     count = parameters(shape)
-    plain = count.embedding * count.tables + count.other
-    return (count.linear * facts.linear_bits / 8 + plain * 2) * facts.overhead / GIB + shape.extra_gib
+    shrunk = count.experts if facts.experts_only else count.linear
+    size = shrunk * facts.linear_bits / 8 + (count.total - shrunk) * 2
+    return size * facts.overhead / GIB + shape.extra_gib
 
 
 def weights_per_gpu_gib(

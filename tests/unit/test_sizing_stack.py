@@ -1,0 +1,390 @@
+"""Capacity, quotas, cost, suggestions and advice for whole stacks."""
+
+import datetime
+from dataclasses import replace
+
+import pytest
+import yaml
+
+from benchmarks.sizing import fifty_services, seconds
+from eks_llm.catalog.instances import INSTANCES
+from eks_llm.catalog.models import MODELS
+from eks_llm.sizing.advise import Workload, advise
+from eks_llm.sizing.capacity import capacity, nodes_needed, zone_ids, zone_prefix
+from eks_llm.sizing.memory import Engine
+from eks_llm.sizing.report import Report, size
+from eks_llm.sizing.stack import Pool, Service, Stack
+from eks_llm.sizing.suggest import suggestions
+
+NOW = datetime.datetime(2026, 8, 1, tzinfo=datetime.UTC)
+ENGINE = Engine("0.27.1", 8192)
+POOL = Pool("a100", "p4d.24xlarge", 2, 4)
+
+
+def service(name: str = "llama", model: str = "llama-3.3-70b-instruct", **changes) -> Service:
+    base = Service(name, model, MODELS[model], "a100", ENGINE, 2, 4, quantization="awq", tensor_parallel=4)
+    return replace(base, **changes)
+
+
+def stack(*services: Service, pool: Pool = POOL, **changes) -> Stack:
+    return replace(Stack("us-west-2", "1.35", (pool,), services), **changes)
+
+
+def messages(report: Report) -> str:
+    return "\n".join(map(str, report.findings))
+
+
+# Packing ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("replicas", "nodes"),
+    [
+        ({}, 0),
+        ({8: 3}, 3),
+        ({4: 3}, 2),
+        ({4: 3, 8: 2}, 4),
+        ({4: 1, 2: 1, 1: 2}, 1),
+        ({4: 1, 2: 1, 1: 3}, 2),
+        ({1: 17}, 3),
+        ({5: 2, 3: 2}, 2),
+        ({16: 1}, 0),  # larger than a node: refused elsewhere
+    ],
+)
+def test_replicas_are_packed_on_nodes_of_eight_gpus(replicas: dict[int, int], nodes: int):
+    assert nodes_needed(replicas, 8) == nodes
+
+
+def test_max_replicas_must_fit_the_pool():
+    report = size(stack(service(max_replicas=9)), NOW)
+    (error,) = report.errors
+    assert error.path == "gpuPools.a100.nodes.max"
+    assert error.message == (
+        "4 node(s) hold 32 GPUs; the services ask for 36 at their maximum (llama 9 x 4), which takes 5 nodes; set max "
+        "to 5, or lower scaling.max"
+    )
+
+
+def test_gpus_may_suffice_and_still_not_hold_the_replicas():
+    # 3 x 5 = 15 of 16 GPUs, but a node of 8 holds one replica of 5.
+    odd = service(model="phi-4", tensor_parallel=5, quantization="none", min_replicas=1, max_replicas=3)
+    budget = capacity(stack(odd, pool=replace(POOL, max_nodes=2)), NOW).pools[0]
+    assert (budget.gpus_max, budget.gpus_held, budget.nodes_for_max) == (15, 16, 3)
+
+
+def test_min_against_min():
+    report = size(stack(service(min_replicas=4), pool=replace(POOL, min_nodes=1)), NOW)
+    assert "gpuPools.a100.nodes.min: 1, but the minimum replicas take 2 node(s)" in messages(report)
+
+
+def test_nodes_that_are_never_needed():
+    assert "4, but the services never need more than 2" in messages(size(stack(service()), NOW))
+
+
+def test_small_replicas_may_scatter():
+    mixed = stack(
+        service("big", tensor_parallel=8, quantization="none", min_replicas=1, max_replicas=2),
+        service("small", "llama-3-8b-instruct", tensor_parallel=1, quantization="none", min_replicas=4, max_replicas=8),
+    )
+    assert "small ones may scatter and leave no node with 8 free GPUs" in messages(size(mixed, NOW))
+    assert "scatter" not in messages(size(stack(service()), NOW))
+
+
+@pytest.mark.parametrize(
+    ("replicas", "nodes", "words"),
+    [(1, 1, "all of its replicas"), (2, 2, "1 of its 2 replicas"), (3, 2, "2 of its 3 replicas"), (4, 1, "2 of its 4"),
+     (3, 3, None), (0, 1, None)],
+)  # fmt: skip
+def test_one_node_failure(replicas: int, nodes: int, words: str | None):
+    text = messages(size(stack(service(min_replicas=replicas), pool=replace(POOL, min_nodes=nodes)), NOW))
+    assert (words in text) if words else ("loss of one node" not in text)
+
+
+def test_host_memory_and_nvme():
+    hungry = service(
+        model="llama-3-8b-instruct", tensor_parallel=1, quantization="none", memory_gib=200, max_replicas=8
+    )
+    assert "8 replica(s) on a p4d.24xlarge take 1600 GiB of memory" in messages(size(stack(hungry), NOW))
+    small = Pool("a100", "g6.xlarge", 1, 2)
+    large = service(model="qwen3-235b-a22b", quantization="none", tensor_parallel=1)
+    disk = "images and weights take 488 GiB; the NVMe disks of g6.xlarge hold 233 GiB"
+    assert any(disk in str(item) and item.error for item in capacity(stack(large, pool=small), NOW).findings)
+
+
+# Quotas, zones, blocks ----------------------------------------------------------------------------------------------
+
+
+def test_quota_in_vcpus_with_the_command():
+    (need,) = capacity(stack(service()), NOW).quotas
+    assert (need.code, need.value, need.unit) == ("L-417A185B", 384, "vCPUs")  # 4 x 96
+    assert need.command == (
+        "aws service-quotas request-service-quota-increase --service-code ec2 --quota-code L-417A185B "
+        "--desired-value 384 --region us-west-2"
+    )
+
+
+def test_quota_codes_add_up_over_families():
+    pools = (
+        POOL,
+        Pool("h100", "p5.48xlarge", 0, 1),
+        Pool("l4", "g6.12xlarge", 0, 2),
+        Pool("cheap", "p4d.24xlarge", 0, 1, "spot"),
+    )
+    needs = {need.code: need.value for need in capacity(replace(stack(), pools=pools), NOW).quotas}
+    assert needs == {"L-417A185B": 4 * 96 + 192, "L-DB2E81BA": 96, "L-7212CCBC": 96}
+
+
+def test_capacity_block_quota_counts_instances():
+    (need,) = capacity(stack(pool=replace(POOL, capacity="capacityBlock")), NOW).quotas
+    assert (need.code, need.value, need.unit) == ("L-2C8F52B3", 4, "instances")
+
+
+@pytest.mark.parametrize(
+    ("region", "prefix"),
+    [("us-west-2", "usw2"), ("us-east-1", "use1"), ("eu-central-1", "euc1"), ("ap-southeast-2", "apse2"),
+     ("ap-northeast-1", "apne1")],
+)  # fmt: skip
+def test_zone_id_prefix(region: str, prefix: str):
+    assert zone_prefix(region) == prefix
+
+
+def test_zones_that_offer_the_type():
+    assert zone_ids(Pool("b", "p6-b300.48xlarge", 0, 1), "us-west-2") == ["usw2-az2"]
+    text = messages(size(stack(service(), region="eu-west-1"), NOW))
+    assert "p4d.24xlarge is not known to be offered in eu-west-1 (zones use1, use2, usw2)" in text
+    assert "no price of p4d.24xlarge in eu-west-1" in text
+    assert "no prices of NAT" in text
+
+
+@pytest.mark.parametrize(
+    ("hours", "words", "error"),
+    [(24, "EKS takes the nodes away at 2026-08-01 23:20 UTC, in 1.0 days; llama stop(s) then", False),
+     (-1, "is over", True)],
+)  # fmt: skip
+def test_capacity_block_end(hours: int, words: str, error: bool):
+    block = replace(POOL, capacity="capacityBlock", block_ends=NOW + datetime.timedelta(hours=hours))
+    (found,) = [item for item in capacity(stack(service(), pool=block), NOW).findings if "capacity" in item.path]
+    assert words in found.message
+    assert found.error is error
+
+
+def test_capacity_block_with_time_left_is_quiet():
+    block = replace(POOL, capacity="capacityBlock", block_ends=NOW + datetime.timedelta(days=30))
+    assert not [item for item in capacity(stack(service(), pool=block), NOW).findings if "capacity" in item.path]
+
+
+# Cost ---------------------------------------------------------------------------------------------------------------
+
+
+def test_bill_of_a_stack():
+    full = stack(service(max_replicas=8), nat_gateways=3, endpoint_interfaces=8 * 3, volumes_gib=50)
+    bill = size(full, NOW).cost
+    lines = {line.what: line for line in bill.lines}
+    gpus = lines["a100: 2 to 4 x p4d.24xlarge"]
+    assert gpus.minimum == pytest.approx(2 * 21.957642 * 730)
+    assert gpus.maximum == pytest.approx(4 * 21.957642 * 730)
+    assert gpus.expected == pytest.approx(3 * 21.957642 * 730)  # 5 replicas of 4 GPUs
+    assert lines["NAT gateways"].minimum == pytest.approx(3 * 0.045 * 730)
+    assert lines["interface endpoints"].minimum == pytest.approx(24 * 0.01 * 730)
+    assert lines["EKS control plane"].minimum == pytest.approx(73)
+    assert lines["EBS volumes"].minimum == pytest.approx((50 + 2 * 100) * 0.08)
+    assert bill.minimum == pytest.approx(sum(line.minimum for line in bill.lines))
+    assert bill.minimum <= bill.expected <= bill.maximum
+
+
+def test_share_of_a_service_and_price_of_tokens():
+    measured = service(tokens_per_second=1000.0)
+    (share,) = size(stack(measured), NOW).cost.services
+    replica = 21.957642 / 2
+    assert share.minimum == pytest.approx(2 * replica * 730)
+    assert share.maximum == pytest.approx(4 * replica * 730)
+    assert share.per_million_tokens == pytest.approx(replica / 3.6)
+    assert share.assumption == "measured"
+
+
+def test_estimated_rate_names_its_assumption():
+    (share,) = size(stack(service()), NOW).cost.services
+    assert share.assumption.startswith("estimate: bandwidth- and arithmetic-bound decoding, ")
+    assert 1000 < share.tokens_per_second < 20000
+
+
+def test_single_stream_rate_is_near_the_measured():
+    # Llama-3.1-8B bf16, one stream of 1,024 + 128 tokens: 75 tok/s on A100-40, vLLM 0.23; 87 on A100-80, 0.31.
+    for instance_type, rate in (("p4d.24xlarge", 75), ("p4de.24xlarge", 87)):
+        pool = replace(POOL, instance_type=instance_type)
+        one = service(model="llama-3.1-8b-instruct", quantization="none", tensor_parallel=1, typical_tokens=1088,
+                      engine=replace(ENGINE, max_num_seqs=1))  # fmt: skip
+        (share,) = size(stack(one, pool=pool), NOW).cost.services
+        assert share.tokens_per_second == pytest.approx(rate, rel=0.15)
+
+
+def test_reserved_capacity_is_paid_in_full():
+    for kind, hour in (("reservation", 21.957642), ("capacityBlock", 14.75)):
+        line = size(stack(service(), pool=replace(POOL, capacity=kind)), NOW).cost.lines[0]
+        assert line.minimum == line.maximum == pytest.approx(4 * hour * 730)
+
+
+def test_spot_is_the_middle_of_the_range_seen():
+    line = size(stack(service(), pool=replace(POOL, capacity="spot")), NOW).cost.lines[0]
+    assert line.minimum == pytest.approx(2 * (6.5 + 15.7) / 2 * 730)
+    assert "seen from 6.5 to 15.7" in line.note
+
+
+def test_prices_can_be_overridden():
+    line = size(stack(service(), prices={"p4d.24xlarge": 10.0}), NOW).cost.lines[0]
+    assert line.minimum == pytest.approx(2 * 10 * 730)
+    assert "your price" in line.note
+
+
+def test_old_prices_are_told():
+    assert "days old" not in messages(size(stack(service()), NOW))
+    later = datetime.datetime(2026, 11, 29, tzinfo=datetime.UTC)
+    assert "prices are of 2026-07-20, 132 days old" in messages(size(stack(service()), later))
+
+
+def test_extended_support_surcharge():
+    later = datetime.datetime(2026, 8, 1, tzinfo=datetime.UTC)
+    report = size(stack(service(), kubernetes_version="1.33"), later)  # standard support ended 2026-07-29
+    assert "the control plane costs 365 USD a month more" in messages(report)
+    assert next(line for line in report.cost.lines if line.what == "EKS control plane").minimum == pytest.approx(438)
+
+
+# Refusal and suggestions --------------------------------------------------------------------------------------------
+
+TOO_LARGE = service(model="llama-3-70b-instruct", quantization="none", tensor_parallel=4)
+
+
+def test_a_refusal_has_the_arithmetic_and_the_ways_out():
+    (error,) = size(stack(TOO_LARGE), NOW).errors
+    text = str(error)
+    assert text.startswith("services.llama: llama-3-70b-instruct does not fit on 4 x NVIDIA A100-SXM4-40GB")
+    for words in (
+        "budget          36.3 GiB",
+        "weights        -32.9 GiB  131.4 bfloat16 on 4",
+        "= KV cache      -0.2 GiB",
+        "- tensorParallel: 8: fits",
+        "- quantization: awq: fits",
+        "- quantization: awq and tensorParallel: 2: fits",
+        "- instanceType: p4de.24xlarge: fits",
+    ):
+        assert words in text
+
+
+def test_suggestions_best_first_with_cost():
+    found = suggestions(TOO_LARGE, POOL, "us-west-2")
+    kinds = [tuple(key for key, _ in item.changes) for item in found]
+    assert kinds[0] == ("tensorParallel",)
+    assert kinds.index(("quantization",)) < kinds.index(("quantization", "tensorParallel"))
+    assert kinds.index(("quantization",)) < kinds.index(("instanceType",))
+    node = 21.957642 * 730
+    assert found[0].usd_month == pytest.approx(node)
+    assert found[0].usd_before == pytest.approx(node / 2)
+    assert f"({node / 2:+,.0f})" in str(found[0])
+
+
+def test_a_shorter_context_is_suggested_where_it_helps():
+    long = service(
+        model="llama-3.1-8b-instruct",
+        quantization="none",
+        tensor_parallel=1,
+        engine=Engine("0.27.1", 131072, max_num_seqs=1024),
+    )
+    tight = Pool("a100", "g5.12xlarge", 1, 2)
+    lengths = [
+        dict(item.changes)["engine.maxModelLen"]
+        for item in suggestions(long, tight, "us-west-2", 9)
+        if "engine.maxModelLen" in dict(item.changes)
+    ]
+    (length,) = lengths
+    fitting = replace(long, engine=replace(long.engine, max_model_len=int(length)))
+    assert not size(stack(fitting, pool=tight), NOW).errors
+    too_long = replace(long, engine=replace(long.engine, max_model_len=int(length) + 2048))
+    assert size(stack(too_long, pool=tight), NOW).errors
+
+
+def test_illegal_settings_are_refused_without_arithmetic():
+    report = size(
+        stack(
+            service(tensor_parallel=3),
+            service("fp8", quantization="fp8"),
+            service("long", engine=Engine("0.27.1", 10**6)),
+        ),
+        NOW,
+    )
+    assert [error.path for error in report.errors if error.path.startswith("services")] == [
+        "services.llama.tensorParallel",
+        "services.fp8.quantization",
+        "services.long.engine.maxModelLen",
+    ]
+    assert report.fits == {}
+
+
+def test_unmeasured_engine_versions_are_a_warning():
+    report = size(stack(service(engine=Engine("0.8.0", 8192))), NOW)
+    assert "services.llama: memory not checked: vLLM 0.8.0" in messages(report)
+    assert not [error for error in report.errors if error.path.startswith("services")]
+
+
+# Advice -------------------------------------------------------------------------------------------------------------
+
+REFERENCE = Workload(100, 856, 1200, 256, 384, ttft_p99=0.82, tpot_p99=0.042)
+"""The project's reference: 100 streams, prompts of 512 to 1,200 tokens, outputs of 128 to 384."""
+
+
+def test_advice_for_the_reference_workload():
+    shape = MODELS["llama-3-70b-instruct"]
+    found = advise("llama-3-70b-instruct", shape, REFERENCE, region="us-west-2", vllm="0.27.1")
+    assert [item.usd_month for item in found] == sorted(item.usd_month for item in found)
+    assert any(item.instance_type == "p4d.24xlarge" for item in found[:3])
+    for item in found:
+        assert item.latency.ttft_p99 <= 0.82
+        assert item.latency.tpot_p99 <= 0.042
+        assert item.replicas * item.streams_per_replica >= 100
+        assert item.nodes * INSTANCES[item.instance_type].gpus >= item.replicas * item.tensor_parallel
+        assert item.fit.margin > 0
+    assert not any(
+        item.instance_type == "p4d.24xlarge" and item.quantization == "none" and item.tensor_parallel < 8
+        for item in found
+    )
+
+
+def test_advice_is_a_stack_file():
+    model = "llama-3.3-70b-instruct"
+    best = advise(model, MODELS[model], REFERENCE, region="us-west-2", vllm="0.27.1")[0]
+    text = yaml.safe_load(best.stack_file(model))
+    assert text["services"]["llama-3-3-70b"]["tensorParallel"] == best.tensor_parallel
+    assert text["gpuPools"]["gpu"]["instanceType"] == best.instance_type
+
+
+def test_stricter_targets_never_get_cheaper():
+    shape = MODELS["llama-3.1-8b-instruct"]
+    costs = [
+        advise("m", shape, replace(REFERENCE, tpot_p99=target), region="us-west-2", vllm="0.27.1")[0].usd_month
+        for target in (0.1, 0.05, 0.03)
+    ]
+    assert costs == sorted(costs)
+
+
+def test_impossible_targets_give_nothing():
+    shape = MODELS["llama-3.3-70b-instruct"]
+    assert advise("m", shape, replace(REFERENCE, tpot_p99=0.0001), region="us-west-2", vllm="0.27.1") == []
+    assert advise("m", shape, REFERENCE, region="mars-north-1", vllm="0.27.1") == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"streams": 0}, "streams: 0 is not at least 1"), ({"output_tokens": -5}, "output_tokens: -5"),
+     ({"longest_prompt": 200_000}, "takes 131,072 at most")],
+)  # fmt: skip
+def test_absurd_workloads(changes: dict, message: str):
+    shape = MODELS["llama-3.3-70b-instruct"]
+    with pytest.raises(ValueError, match=message):
+        advise("m", shape, replace(REFERENCE, **changes), region="us-west-2", vllm="0.27.1")
+
+
+# Speed --------------------------------------------------------------------------------------------------------------
+
+
+def test_fifty_services_are_sized_in_200_ms():
+    assert size(fifty_services(), NOW).errors  # some of them do not fit, so suggestions are part of the time
+    assert min(seconds(repeats=5)) < 0.2
