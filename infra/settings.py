@@ -19,24 +19,34 @@ from eks_llm.aws.cluster import ClusterSettings
 from eks_llm.aws.network import NetworkSettings
 from eks_llm.aws.node_pool import PoolSettings
 from eks_llm.aws.weights import WeightsSettings
+from eks_llm.catalog.eks import AmiType
 from eks_llm.catalog.instances import INSTANCES
 from eks_llm.inputs import InvalidArgs, Model, Name, Problem, nearest, problems
 from eks_llm.operators.monitoring import MonitoringSettings
 from eks_llm.serving.service import ServiceSettings
 
-GRAFANA_SECRET = "grafanaAdminPassword"
+GRAFANA_SECRET = "grafanaAdminPassword"  # noqa: S105 the name of a key
 """Config key of the password of Grafana's `admin` user."""
+
+NAMESPACE = "inference"
+"""Where services run."""
 
 
 class Platform(Model):
     """`<project>:platform`, the one object that describes a stack."""
 
     network: NetworkSettings
+    """The VPC."""
     cluster: ClusterSettings
+    """The EKS control plane, who may use it, and its system nodes."""
     weights: WeightsSettings
+    """The S3 bucket of the model files."""
     gpu_pools: dict[Name, PoolSettings]
+    """Groups of GPU nodes, at least one."""
     services: dict[Name, ServiceSettings] = {}
+    """Models that are served."""
     monitoring: MonitoringSettings = MonitoringSettings()
+    """Prometheus and Grafana."""
     tags: dict[str, str] = {}
     """AWS tags of every resource."""
     protect: bool = False
@@ -57,6 +67,11 @@ class Settings:
     region: str
     warnings: list[str]
     config: pulumi.Config
+
+    @property
+    def ami_type(self) -> AmiType:
+        """The node image of the GPU pools; `load` has checked that they agree."""
+        return next(iter(self.platform.gpu_pools.values())).ami_type
 
     def secret(self, key: str) -> pulumi.Output[str]:
         """The secret `key` of the stack. `load` has refused an update without it; a preview goes on with a stand-in."""
@@ -164,6 +179,11 @@ def _zones(sections: SimpleNamespace, region: str) -> Iterator[Problem]:
             yield Problem(f"platform.gpuPools.{name}.zone", f"{pool.zone!r} has no subnet; network.zones has {known}")
 
 
+def _some_pool(sections: SimpleNamespace, _region: str) -> Iterator[Problem]:
+    if getattr(sections, "gpu_pools", None) == {}:
+        yield Problem("platform.gpuPools", "empty; services run on a pool of GPU nodes")
+
+
 def _ranges(sections: SimpleNamespace, _region: str) -> Iterator[Problem]:
     network, cluster = getattr(sections, "network", None), getattr(sections, "cluster", None)
     if network and cluster and not network.existing and network.cidr.overlaps(cluster.service_cidr):
@@ -202,9 +222,9 @@ def _gpu_budget(sections: SimpleNamespace, _region: str) -> Iterator[Problem]:
 
 
 def _one_ami_family(sections: SimpleNamespace, _region: str) -> Iterator[Problem]:
-    families = {name: pool.ami_type.family for name, pool in getattr(sections, "gpu_pools", {}).items()}
-    if len(set(families.values())) > 1:
-        listed = ", ".join(f"{name}: {family}" for name, family in families.items())
+    types = {name: pool.ami_type for name, pool in getattr(sections, "gpu_pools", {}).items()}
+    if len({type_.family for type_ in types.values()}) > 1:
+        listed = ", ".join(f"{name}: {type_.value}" for name, type_ in types.items())
         yield Problem("platform.gpuPools", f"one GPU operator serves all pools, so their AMIs must agree ({listed})")
 
 
@@ -219,7 +239,7 @@ def _weights_buckets(sections: SimpleNamespace, _region: str) -> Iterator[Proble
             )
 
 
-CHECKS = [_zones, _ranges, _placement, _gpu_budget, _one_ami_family, _weights_buckets]
+CHECKS = [_some_pool, _zones, _ranges, _placement, _gpu_budget, _one_ami_family, _weights_buckets]
 
 
 def _plain_secrets(config: pulumi.Config, sections: SimpleNamespace) -> Iterator[Problem]:

@@ -9,25 +9,26 @@ import re
 import sys
 import textwrap
 from enum import Enum
+from itertools import pairwise
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, cast, get_args, get_origin
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "infra")]
 
 from pydantic.fields import FieldInfo  # noqa: E402
-from settings import Platform  # noqa: E402
 
 from eks_llm.inputs import Model, Quantity  # noqa: E402
+from settings import Platform  # noqa: E402
 
 PAGE = Path(__file__).with_name("stack-file.md")
 HEAD = """# The stack file
 
 Written by `docs/reference/build.py` from the code; do not edit.
 
-A stack is described by one object, `<project>:platform`, in `Pulumi.<stack>.yaml`, beside `aws:region`. Unknown keys are
-refused, and every problem is reported at once. Times and sizes carry a unit: `820ms`, `90s`, `10m`, `2h`; `512MiB`,
+A stack is described by one object, `<project>:platform`, in `Pulumi.<stack>.yaml`, beside `aws:region`. Unknown keys
+are refused, and every problem is reported at once. Times and sizes carry a unit: `820ms`, `90s`, `10m`, `2h`; `512MiB`,
 `200GiB`, `2TiB`. Secrets are never part of it: set them with `pulumi config set --secret <key>`.
 `Pulumi.dev.yaml` and `Pulumi.prod.yaml` are complete examples.
 """
@@ -35,13 +36,12 @@ refused, and every problem is reported at once. Times and sizes carry a unit: `8
 
 def field_docs(owner: type) -> dict[str, str]:
     """The docstring under each field of a class."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
-    assert isinstance(body, ast.ClassDef)
+    body = cast(ast.ClassDef, ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]).body
     docs: dict[str, str] = {}
-    for field, text in zip(body.body, body.body[1:], strict=False):
-        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
-            if isinstance(text.value, ast.Constant) and isinstance(text.value.value, str):
-                docs[field.target.id] = " ".join(text.value.value.split())
+    for field, text in pairwise(body):
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(doc))):
+                docs[name] = " ".join(doc.split())
     return docs
 
 
@@ -62,7 +62,7 @@ def models_in(annotation: Any) -> list[type[Model]]:
     return [model for arg in get_args(annotation) for model in models_in(arg)]
 
 
-def type_name(annotation: Any) -> str:
+def type_name(annotation: Any) -> str:  # noqa: PLR0911 one per kind of type
     """An annotation in a reader's words."""
     origin, args = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
@@ -79,7 +79,13 @@ def type_name(annotation: Any) -> str:
         return f"{annotation.__name__.lower()} such as `{annotation.example}`"
     if isinstance(annotation, type) and issubclass(annotation, Model):
         return "object, below"
-    names = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false"}
+    names = {
+        "AwareDatetime": "time with a zone",
+        "str": "text",
+        "int": "whole number",
+        "float": "number",
+        "bool": "true or false",
+    }
     name = getattr(annotation, "__name__", str(annotation))
     return "IPv4 range" if name == "IPv4Network" else names.get(name, name)
 
@@ -108,12 +114,11 @@ def section(path: str, model: type[Model]) -> str:
         key = field.alias or name
         # Arguments name themselves in Python's way; the stack file writes the same names in camelCase.
         doc = re.sub(r"`([a-z]+(?:_[a-z]+)+)`", lambda m: "`" + _camel(m[1]) + "`", docs.get(name, ""))
-        doc = re.sub(r"\s*Default:? [^.]*?\.(?=\s|$)", "", doc, count=1) if "default `" in default_text(field) else doc
         kind = type_name(Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation)
-        lines.append(f"| `{key}` | {kind}; {default_text(field)} | {doc.replace('|', chr(92) + '|')} |")
+        needed = default_text(field) if "default" not in doc.lower() else ""
+        lines.append(f"| `{key}` | {'; '.join(filter(None, (kind, needed)))} | {doc.replace('|', chr(92) + '|')} |")
         named = get_origin(field.annotation) is dict
-        for inner in models_in(field.annotation):
-            below.append(section(f"{path}.{key}{'.<name>' if named else ''}", inner))
+        below += [section(f"{path}.{key}{'.<name>' if named else ''}", inner) for inner in models_in(field.annotation)]
     return "\n".join([*lines, "", *below])
 
 

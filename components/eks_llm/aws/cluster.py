@@ -51,7 +51,7 @@ class ClusterArgs(TypedDict):
     admins: list[str]
     """ARNs of the IAM roles or users that administer the cluster, at least one. Nobody else gets in, not even whoever
     creates the cluster; so the identity that runs `pulumi up` belongs here."""
-    subnet_ids: pulumi.Input[list[pulumi.Input[str]]]
+    subnet_ids: pulumi.Input[list[str]]
     """Private subnets in at least two zones, for the control plane's interfaces and the system nodes."""
     public_access_cidrs: NotRequired[list[str]]
     """IPv4 ranges that may call the API server from the internet. Default: none, then only the VPC reaches it, and
@@ -189,7 +189,7 @@ class ClusterSettings(Model):
 
 
 class _Cluster(ClusterSettings):
-    subnet_ids: In[list[In[str]]]
+    subnet_ids: In[list[str]]
     tags: dict[str, str] = {}
 
 
