@@ -8,10 +8,10 @@ from typing import Any
 import pulumi
 import pytest
 import yaml
-from settings import Settings, load
 
 from eks_llm.inputs import InvalidArgs
 from eks_llm.plan.recorder import record
+from settings import Settings, load
 
 ROOT = Path(__file__).parents[2]
 
@@ -94,7 +94,7 @@ BAD: list[tuple[str, Callable[[dict[str, Any]], None], str, str]] = [
     ("AMI without driver", put(f"{POOL}.amiType", "AL2023_x86_64_STANDARD"), f"{POOL}.amiType", "NVIDIA"),
     ("missing pool", put(f"{SERVICE}.pool", "a10"), f"{SERVICE}.pool", "did you mean 'a100'?"),
     ("TP and heads", put(f"{SERVICE}.tensorParallel", 3), f"{SERVICE}.tensorParallel", "does not divide"),
-    ("TP and node", put(f"{SERVICE}.tensorParallel", 16), f"{SERVICE}.tensorParallel", "8 GPUs"),
+    ("TP and node", put(f"{SERVICE}.tensorParallel", 16), f"{SERVICE}.tensorParallel", "the 8 GPU(s) of a node"),
     ("nodes max < min", put(f"{POOL}.nodes", {"min": 3, "max": 2}), f"{POOL}.nodes", "min 3"),
     ("replicas max < min", put(f"{SERVICE}.scaling.min", 5), f"{SERVICE}.scaling", "5"),
     ("CIDRs overlap", put("cluster.serviceCidr", "10.10.0.0/20"), "cluster.serviceCidr", "overlaps network.cidr"),
