@@ -40,9 +40,14 @@ def must_precede(state: dict[str, Resource]) -> Iterator[tuple[str, str, str]]:
         for release, chart in releases.items():
             if chart.rsplit("/", 1)[-1] == CRD_OWNERS.get(group):
                 yield "a custom resource needs its operator to run finalizers", urn, release
-    for release in releases:
+    for release, chart in releases.items():
         for node_group in node_groups:
-            yield "an operator needs nodes to run its uninstall hooks", release, node_group
+            # Only the GPU operator has pods on tainted nodes; the others run on the system nodes.
+            if chart == "gpu-operator" or not state[node_group]["inputs"].get("taints"):
+                yield "an operator needs nodes to run its uninstall hooks", release, node_group
+    for urn in of("^kubernetes:apps/v1:Deployment$"):
+        for node_group in node_groups:
+            yield "pods need their nodes to finish what they have begun", urn, node_group
     for node_group in node_groups:
         for cluster in clusters:
             yield "EKS refuses to delete a cluster with node groups", node_group, cluster

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from pulumi.automation.errors import CommandError
 
+from eks_llm.plan.program import find_project, run
 from tests.engine import golden
-from tests.engine.harness import SECRETS, STACKS, Stack, reference_stack, short
+from tests.engine.harness import ROOT, SECRETS, STACKS, Stack, reference_stack, short
 from tests.engine.order import CRD_OWNERS, is_deleted_by_provider, is_kubernetes_object, must_precede, waits_for
 from tests.engine.schemas import problems
 from tests.engine.standins import Running, running
@@ -23,6 +24,13 @@ def test_preview_creates_the_golden_resources(
     if request.config.getoption("--update-golden"):
         golden.write(name, steps.of("create"))
     assert not (message := golden.difference(name, steps.of("create"))), message
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_the_plan_shows_what_the_engine_previews(name: str, tmp_path: Path, standins: Running) -> None:
+    engine = reference_stack(name, tmp_path, standins).preview().of("create")
+    plan = {short(item.urn) for item in run(find_project(ROOT), name).resources}
+    assert plan == {urn for urn in engine if not urn.startswith("pulumi:pulumi:Stack::")}
 
 
 @pytest.fixture(scope="module", params=STACKS)
@@ -62,22 +70,25 @@ def test_every_kubernetes_object_is_valid_on_the_clusters_version(risen: Stack) 
 
 def test_destroys_in_a_legal_order(risen: Stack) -> None:
     state = risen.resources()
-    if any(item.get("protect") for item in state.values()):
-        with pytest.raises(CommandError, match="cannot be deleted"):
-            risen.destroy()
-        risen.unprotect()
-
     risen.journal.events.clear()
     risen.journal.delay = 0.02
+    if protected := {urn for urn, item in state.items() if item.get("protect")}:
+        # The engine deletes what is not protected before it reports the refusal.
+        with pytest.raises(CommandError, match="because it is protected"):
+            risen.destroy()
+        assert protected <= risen.resources().keys()
+        risen.unprotect()
     risen.destroy()
     assert set(risen.resources()) == set()
     deleted = {event.urn: event for event in risen.journal.of("delete")}
     assert deleted.keys() == {urn for urn, item in state.items() if is_deleted_by_provider(item)}
 
     after = waits_for(state)
+    rules = list(must_precede(state))
+    assert len({rule for rule, _, _ in rules}) == 6, "a rule found nothing to check"
     wrong = [
         f"{rule}: {short(first)} must be gone before {short(then)} is deleted"
-        for rule, first, then in must_precede(state)
+        for rule, first, then in rules
         # Ordered by luck is not enough: a dependency has to say so.
         if then not in after[first] or deleted[first].ended > deleted[then].started
     ]
