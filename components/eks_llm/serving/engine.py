@@ -102,7 +102,7 @@ PRESETS = {
     Profile.LOW_LATENCY: Preset(max_num_seqs=64, max_num_batched_tokens=1024, max_frontends=4),
     # What `vllm serve` takes on an A100 (vllm/engine/arg_utils.py, get_batch_defaults).
     Profile.BALANCED: Preset(max_num_seqs=256, max_num_batched_tokens=2048, max_frontends=4),
-    # Six front ends carried 480 streams on one H200 where four carried 200 (docs/decisions).
+    # Measured on one H200 with a 1B model: four front ends carried 200 streams, six carried 480.
     Profile.HIGH_THROUGHPUT: Preset(max_num_seqs=512, max_num_batched_tokens=8192, max_frontends=6),
 }
 DEFAULT_MAX_MODEL_LEN = 8192

@@ -1,14 +1,14 @@
 """How a service scales: a KEDA ScaledObject on the engine's own demand, within the pool's GPUs.
 
 Two signals, each a *sum* over pods with a target per pod (`AverageValue`), so desired = ceil(sum / target):
-requests that run or wait, and KV-cache use. The larger one wins. Why not a ratio, a duration or GPU utilisation:
-docs/decisions and KEDA #5781.
+requests that run or wait, and KV-cache use. The larger one wins. A ratio as `Value` would multiply by ready pods only,
+and so misjudge a service whose pods take minutes to start; durations that Triton reports cover dispatch alone.
 """
 
 from typing import Any, NotRequired, TypedDict
 
 import pulumi
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from ..inputs import Model
 from .metrics import demand, kv_percent
@@ -56,9 +56,10 @@ class Scaling(Model):
 
     @field_validator("max")
     @classmethod
-    def _ordered(cls, value: int, info: Any) -> int:
-        if value < info.data.get("min", 1):
-            raise ValueError(f"less than min {info.data['min']}")
+    def _ordered(cls, value: int, info: ValidationInfo) -> int:
+        least = info.data.get("min", value)  # absent if min itself is wrong
+        if value < least:
+            raise ValueError(f"less than min {least}")
         return value
 
 

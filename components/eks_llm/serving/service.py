@@ -157,17 +157,19 @@ class ServiceSettings(Model):
     def _fits_the_model(self) -> "ServiceSettings":
         if not self.model_shape and self.model not in MODELS:
             hint = nearest(self.model, list(MODELS))
-            raise ValueError(f"model {self.model!r} is not in the catalogue{hint}; others need modelShape")
+            raise ValueError(f"model: {self.model!r} is not in the catalogue and has no modelShape{hint}")
         if (length := self.engine.max_model_len or 0) > self.shape.max_position:
             raise ValueError(
-                f"engine.maxModelLen {length} is more than {self.model} was trained for ({self.shape.max_position})"
+                f"engine.maxModelLen: {length} is more than {self.model} was trained for ({self.shape.max_position})"
             )
         tokens, sequences = max_num_batched_tokens(self.engine, self.profile), max_num_seqs(self.engine, self.profile)
         if tokens < sequences:
-            raise ValueError(f"engine.maxNumBatchedTokens {tokens} is less than maxNumSeqs {sequences}, one token each")
+            raise ValueError(
+                f"engine.maxNumBatchedTokens: {tokens} is less than maxNumSeqs {sequences}, one token each"
+            )
         if self.in_flight > sequences:
             raise ValueError(
-                f"scaling.inFlightPerReplica {self.in_flight} is more than a replica runs at once (engine.maxNumSeqs "
+                f"scaling.inFlightPerReplica: {self.in_flight} is more than a replica runs at once (engine.maxNumSeqs "
                 f"{sequences}): requests would wait before another replica starts"
             )
         return self

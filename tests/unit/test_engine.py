@@ -1,0 +1,221 @@
+"""Engine settings, profiles, engine.json, and the flags of `vllm serve`."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from eks_llm.catalog.models import MODELS
+from eks_llm.inputs import Duration
+from eks_llm.serving.drain import drain
+from eks_llm.serving.engine import (
+    PRESETS,
+    Engine,
+    Limits,
+    Profile,
+    adapter_paths,
+    dumps,
+    engine_args,
+    engine_json,
+    frontends,
+)
+from eks_llm.serving.openai import flags
+
+ROOT = Path(__file__).parents[2]
+LLAMA_8B = MODELS["llama-3-8b-instruct"]
+LLAMA_70B = MODELS["llama-3.3-70b-instruct"]
+
+
+def args(engine: dict[str, Any], profile: Profile = Profile.BALANCED, shape: Any = LLAMA_8B) -> dict[str, Any]:
+    model = Engine.model_validate(engine)
+    return engine_args(model, profile, shape, "/models/llm", tensor_parallel=2, pipeline_parallel=1)
+
+
+def document(engine: dict[str, Any], limits: Limits | None = None) -> dict[str, Any]:
+    model, limits = Engine.model_validate(engine), limits or Limits()
+    return engine_json(
+        service="llm",
+        model_path="/models/llm",
+        args=args(engine),
+        adapters=adapter_paths(model, "/models/llm"),
+        frontends=4,
+        limits=limits,
+        budget=drain(limits.request_timeout),
+        metrics_port=8003,
+    )
+
+
+# Profiles -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("profile", Profile)
+def test_batch_limits_are_always_said_because_vllm_derives_them_from_who_starts_it(profile: Profile) -> None:
+    said = args({}, profile)
+    assert said["max_num_seqs"] >= 1
+    assert said["max_num_batched_tokens"] >= said["max_num_seqs"]  # vLLM refuses less
+
+
+def test_balanced_is_what_vllm_serve_takes_on_an_a100() -> None:
+    # vllm/engine/arg_utils.py, get_batch_defaults: OPENAI_API_SERVER on a GPU whose name contains a100
+    said = args({}, Profile.BALANCED)
+    assert (said["max_num_batched_tokens"], said["max_num_seqs"]) == (2048, 256)
+
+
+def test_profiles_trade_latency_for_throughput_in_one_direction() -> None:
+    low, balanced, high = (PRESETS[p] for p in (Profile.LOW_LATENCY, Profile.BALANCED, Profile.HIGH_THROUGHPUT))
+    assert low.max_num_batched_tokens < balanced.max_num_batched_tokens < high.max_num_batched_tokens
+    assert low.max_num_seqs < balanced.max_num_seqs < high.max_num_seqs
+
+
+def test_a_larger_batch_of_sequences_raises_the_token_budget_with_it() -> None:
+    assert args({"maxNumSeqs": 4096}, Profile.LOW_LATENCY)["max_num_batched_tokens"] == 4096
+
+
+def test_context_is_bounded_by_default_and_never_beyond_the_model() -> None:
+    assert args({}, shape=LLAMA_8B)["max_model_len"] == 8192
+    assert args({}, shape=LLAMA_70B)["max_model_len"] == 8192
+    assert args({"maxModelLen": 131072}, shape=LLAMA_70B)["max_model_len"] == 131072
+
+
+@pytest.mark.parametrize(
+    ("vcpus", "gpus", "expected"),
+    [
+        (48, 4, 4),  # half a p4d.24xlarge: the profile's cap
+        (12, 1, 4),
+        (4, 1, 1),  # g5.xlarge: one worker, one engine, one front end
+        (2, 1, 1),
+    ],
+)
+def test_front_ends_leave_cores_to_the_engine_and_its_workers(vcpus: int, gpus: int, expected: int) -> None:
+    assert frontends(Engine(), Profile.BALANCED, vcpus, gpus) == expected
+
+
+def test_front_ends_can_be_set() -> None:
+    assert frontends(Engine(frontends=2), Profile.BALANCED, 48, 4) == 2
+
+
+# Arguments ----------------------------------------------------------------------------------------------------------
+
+
+def test_quantization_is_left_to_vllm_which_picks_the_kernel_from_the_checkpoint() -> None:
+    assert "quantization" not in args({})
+
+
+def test_draft_model_and_adapters_lie_below_the_weights() -> None:
+    engine = {
+        "speculative": {"method": "eagle3", "numSpeculativeTokens": 3, "model": "draft"},
+        "loraAdapters": {"support": "adapters/support", "sql": "adapters/sql"},
+        "maxLoraRank": 32,
+    }
+    said = args(engine)
+    assert said["speculative_config"] == {"method": "eagle3", "num_speculative_tokens": 3, "model": "/models/llm/draft"}
+    assert (said["enable_lora"], said["max_loras"], said["max_lora_rank"]) == (True, 2, 32)
+    assert document(engine)["loraAdapters"]["sql"] == "/models/llm/adapters/sql"
+
+
+def test_ngram_needs_no_second_model() -> None:
+    engine = {"speculative": {"method": "ngram", "numSpeculativeTokens": 4, "promptLookupMax": 5}}
+    assert args(engine)["speculative_config"]["prompt_lookup_max"] == 5
+
+
+def test_any_other_argument_of_vllm_passes_through() -> None:
+    assert args({"extra": {"scheduling_policy": "priority"}})["scheduling_policy"] == "priority"
+
+
+# engine.json --------------------------------------------------------------------------------------------------------
+
+
+def model_repository_module(name: str) -> ModuleType:
+    """A module of the model repository, which is no package: it runs inside Triton."""
+    path = ROOT / "model_repository" / "llm" / "1" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("engine", [{}, {"loraAdapters": {"sql": "sql"}, "extra": {"seed": 1}}])
+def test_the_model_repository_accepts_the_file(engine: dict[str, Any], tmp_path: Path) -> None:
+    reader = model_repository_module("engine_config")
+    file = tmp_path / "engine.json"
+    file.write_text(dumps(document(engine)))
+    config = reader.load(file)
+    assert (config.served_model_name, config.frontends, config.metrics_port) == ("llm", 4, 8003)
+    assert config.drain_seconds > config.limits.request_timeout_seconds
+
+
+def test_limits_bound_the_queue_even_if_nobody_sets_them() -> None:
+    limits = document({})["limits"]
+    assert limits == {"maxQueuedRequests": 512, "maxQueuedTokens": 256 * 8192, "requestTimeoutSeconds": 300}
+
+
+def test_limits_can_be_set_and_zero_means_no_queue() -> None:
+    limits = Limits(max_queued_requests=0, max_queued_tokens=5, request_timeout=Duration(90))
+    said = document({}, limits)
+    assert said["limits"] == {"maxQueuedRequests": 0, "maxQueuedTokens": 5, "requestTimeoutSeconds": 90}
+    assert said["drain"]["exitTimeoutSeconds"] == drain(90).exit_timeout
+
+
+def test_the_text_depends_on_the_content_alone() -> None:
+    said = document({})
+    assert dumps(said) == dumps(dict(reversed(said.items())))
+    assert json.loads(dumps(said)) == said
+
+
+# Flags --------------------------------------------------------------------------------------------------------------
+
+
+def test_flags_are_spelt_as_vllm_serve_spells_them() -> None:
+    # docs.vllm.ai, "vllm serve": --x / --no-x for booleans, JSON for structures
+    said = flags(
+        {
+            "max_model_len": 8192,
+            "enable_prefix_caching": False,
+            "enable_lora": True,
+            "speculative_config": {"b": 1, "a": 2},
+        }
+    )
+    assert said == [
+        "--max-model-len=8192",
+        "--no-enable-prefix-caching",
+        "--enable-lora",
+        '--speculative-config={"a": 2, "b": 1}',
+    ]
+
+
+# What is refused ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("engine", "message"),
+    [
+        ({"kvCacheDtype": "fp9"}, "unknown KV-cache format; did you mean 'fp8'?"),
+        ({"maxLoraRank": 20}, "no kernels for this rank; use one of 1, 8, 16"),
+        ({"loraAdapters": {"a": "../other"}}, "is not a folder below the weights prefix"),
+        ({"loraAdapters": {"a": "/etc"}}, "is not a folder below the weights prefix"),
+        ({"speculative": {"method": "eagle", "numSpeculativeTokens": 2}}, "method eagle needs model"),
+        ({"speculative": {"method": "ngram", "numSpeculativeTokens": 2, "model": "x"}}, "has no second model"),
+        ({"extra": {"max_model_len": 1}}, "max_model_len cannot be set here: set engine.maxModelLen"),
+        ({"extra": {"maxModelLen": 1}}, "is not spelt as vLLM spells arguments"),
+        ({"gpuMemoryUtilization": 1.2}, "less than or equal to 1"),
+        ({"maxNumSeqs": 0}, "greater than or equal to 1"),
+    ],
+)
+def test_refuses(engine: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError) as error:
+        Engine.model_validate(engine)
+    assert message in str(error.value)
+
+
+def test_refuses_a_request_time_without_unit() -> None:
+    with pytest.raises(ValidationError) as error:
+        Limits.model_validate({"requestTimeout": "300"})
+    assert "such as 90s" in str(error.value)
