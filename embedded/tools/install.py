@@ -154,7 +154,10 @@ def _run(tool: Tool, command: list[str], deadline: float) -> tuple[int | None, l
         progress.end()
         if build.poll() is None:
             os.killpg(build.pid, signal.SIGTERM)
-            build.wait(timeout=30)
+            try:
+                build.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                os.killpg(build.pid, signal.SIGKILL)
 
 
 class _Counter:

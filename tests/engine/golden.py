@@ -3,7 +3,7 @@
 After a change that is meant, write them anew and commit them with it:
 
 ```
-.venv/bin/pytest tests/engine/test_stacks.py --update-golden
+./dev test engine --update-golden
 ```
 """
 
@@ -30,6 +30,6 @@ def difference(stack: str, urns: Iterable[str], folder: Path = FOLDER) -> str:
             f"(+):",
             *lines,
             "A rename needs an alias (pulumi.Alias) in the same release. If the change is meant, run:",
-            "  .venv/bin/pytest tests/engine/test_stacks.py --update-golden",
+            "  ./dev test engine --update-golden",
         ]
     )

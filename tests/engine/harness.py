@@ -63,6 +63,7 @@ def project_copy(folder: Path) -> Path:
         (folder / file.name).write_text(file.read_text())
     for name in ("infra", "components", "model_repository", "requirements.txt"):
         (folder / name).symlink_to(ROOT / name)
+    (folder / ".venv").symlink_to(sys.prefix)  # where Pulumi.yaml says that the packages are
     return folder
 
 
