@@ -1,4 +1,7 @@
-"""Predictions for the logged engines of tests/data/calibration.yaml; the test and docs/sizing.md use the same."""
+"""Predictions for the logged engines of tests/data/calibration.yaml, and the parts of docs/sizing.md made from data.
+
+`python -m tests.calibration` writes them; a unit test fails while they are stale.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,12 +12,14 @@ import yaml
 from eks_llm.catalog.engines import reserve
 from eks_llm.catalog.instances import GPUS
 from eks_llm.catalog.models import MODELS
+from eks_llm.sizing.advise import Workload, advise
 from eks_llm.sizing.memory import Engine, Fit, fit
+from eks_llm.sizing.report import service_fit
+from eks_llm.sizing.stack import Pool, Service
 
 ROOT = Path(__file__).parent.parent
 DATA: dict[str, Any] = yaml.safe_load((ROOT / "tests/data/calibration.yaml").read_text(encoding="utf-8"))
 DOC = ROOT / "docs/sizing.md"
-BEGIN, END = "<!-- calibration: made by `python -m tests.calibration` -->", "<!-- /calibration -->"
 DEFAULTS = {"h100-80gb": (1024, 8192)}
 """vLLM's `max_num_seqs` and `max_num_batched_tokens` where they are not 256 and 2,048."""
 
@@ -90,11 +95,67 @@ def table() -> str:
     return "\n".join(rows)
 
 
+def refusal_example() -> str:
+    """The refusal of Llama-3-70B in bfloat16 on four A100-40, as a stack's preview prints it."""
+    model = "llama-3-70b-instruct"
+    service = Service(
+        "llama-70b",
+        model,
+        MODELS[model],
+        "a100",
+        Engine("0.27.1", 8192),
+        min_replicas=2,
+        max_replicas=4,
+        tensor_parallel=4,
+    )
+    _, found = service_fit(service, Pool("a100", "p4d.24xlarge", 1, 2), "us-west-2")
+    return f"```\n{found[0]}\n```"
+
+
+REFERENCE = Workload(
+    streams=100,
+    prompt_tokens=856,
+    longest_prompt=1200,
+    output_tokens=256,
+    longest_output=384,
+    ttft_p99=0.82,
+    tpot_p99=0.042,
+)
+"""The project's reference: 100 streams, prompts of 512 to 1,200 tokens, answers of 128 to 384."""
+
+
+def advice_example() -> str:
+    """The cheapest placement of the reference workload for each instance type, as Markdown."""
+    model = "llama-3-70b-instruct"
+    rows = [
+        "| instance | format | TP | replicas | nodes | streams each | TTFT p99 | TPOT p99 | USD/month | USD/1M out |",
+        "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    seen: set[str] = set()
+    for item in advise(model, MODELS[model], REFERENCE, region="us-west-2", vllm="0.27.1"):
+        if item.instance_type in seen:
+            continue
+        seen.add(item.instance_type)
+        rows.append(
+            f"| {item.instance_type} | {item.quantization} | {item.tensor_parallel} | {item.replicas} | {item.nodes} | "
+            f"{item.streams_per_replica} | {item.latency.ttft_p99 * 1000:.0f} ms | "
+            f"{item.latency.tpot_p99 * 1000:.0f} ms | {item.usd_month:,.0f} | {item.usd_per_million_tokens:.2f} |"
+        )
+    return "\n".join(rows[:10])
+
+
+SECTIONS = {"calibration": table, "refusal": refusal_example, "advice": advice_example}
+"""Parts of docs/sizing.md between the comments `begin: NAME` and `end: NAME`."""
+
+
 def document() -> str:
-    """docs/sizing.md with the current table."""
+    """docs/sizing.md with all parts as they are now."""
     text = DOC.read_text(encoding="utf-8")
-    head, rest = text.split(BEGIN)
-    return f"{head}{BEGIN}\n\n{table()}\n\n{END}{rest.split(END)[1]}"
+    for name, part in SECTIONS.items():
+        begin, end = f"<!-- begin: {name} -->", f"<!-- end: {name} -->"
+        head, rest = text.split(begin)
+        text = f"{head}{begin}\n\n{part()}\n\n{end}{rest.split(end)[1]}"
+    return text
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from eks_llm.catalog.instances import GPUS
 from eks_llm.catalog.models import MODELS, ModelShape
 from eks_llm.sizing.kv_cache import kv_cost
 from eks_llm.sizing.memory import Engine, Fit, Verdict, fit
-from eks_llm.sizing.weights import GIB, parameters, weights_gib
+from eks_llm.sizing.weights import GIB, lora_gib, parameters, weights_gib
 
 A100 = GPUS["a100-40gb"]
 
@@ -151,6 +151,15 @@ def test_eager_mode_keeps_no_graphs():
     shape = MODELS["qwen3-14b"]
     eager = fit("m", shape, A100, Engine("0.27.1", 4096, enforce_eager=True))
     assert eager.kv_cache - on_a100("qwen3-14b", 1).kv_cache == pytest.approx(1.0)
+
+
+def test_lora_slots_take_memory():
+    shape = MODELS["llama-3.1-8b-instruct"]
+    # All seven linear layers at rank 16: 41.9 million parameters, as PEFT counts them for Llama-3.1-8B.
+    assert lora_gib(shape, 1, 16, 1) * GIB / 2 == pytest.approx(41_943_040)
+    many = fit("m", shape, A100, Engine("0.27.1", 4096, lora_adapters=8, max_lora_rank=64))
+    assert many.kv_cache == pytest.approx(on_a100("llama-3.1-8b-instruct", 1).kv_cache - 8 * 4 * 41_943_040 * 2 / GIB)
+    assert "8 LoRA of rank 64" in "\n".join(many.arithmetic())
 
 
 def test_more_sequences_take_memory():

@@ -7,7 +7,7 @@ import pytest
 
 from eks_llm.catalog.models import MODELS
 from eks_llm.sizing.shape import from_config
-from eks_llm.sizing.weights import weights_gib
+from eks_llm.sizing.weights import parameters, weights_gib
 
 # What the files on the Hugging Face hub say, without keys that do not matter here.
 LLAMA = {
@@ -130,6 +130,46 @@ def test_bad_files_say_what_is_wrong_and_what_to_do(text: str, message: str):
     with pytest.raises(ValueError, match="give the shape by hand") as raised:
         from_config(text)
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "format_"),
+    [
+        ({"quant_method": "awq", "bits": 4, "group_size": 128}, "awq"),
+        ({"quant_method": "gptq", "bits": 8}, "int8"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4"),
+        ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {
+            "weights": {"num_bits": 4, "type": "int", "group_size": 128}, "input_activations": None}}}, "gptq"),
+        ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {
+            "weights": {"num_bits": 8, "type": "float"}, "input_activations": {"num_bits": 8}}}}, "fp8"),
+        ({"quant_method": "compressed-tensors", "config_groups": {"group_0": {
+            "weights": {"num_bits": 8, "type": "float"}, "input_activations": None}}}, "fp8-weight-only"),
+    ],
+)  # fmt: skip
+def test_formats_of_published_weights(settings: dict, format_: str):
+    assert from_config({**LLAMA, "quantization_config": settings}).native_quantization == format_
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"quant_method": "bitsandbytes"}, "bitsandbytes is not understood"), ({}, "no quant_method"),
+     ({"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": {"num_bits": 3, "type": "int"}}}},
+      "compressed-tensors with int3 weights is not understood")],
+)  # fmt: skip
+def test_unknown_formats_are_told(settings: dict, message: str):
+    with pytest.raises(ValueError, match="quantization_config") as raised:
+        from_config({**LLAMA, "quantization_config": settings})
+    assert message in str(raised.value)
+
+
+def test_a_sparse_gemma_takes_its_class_defaults():
+    # gemma-3-4b-it says only this; transformers fills in 8 heads, 4 key/value heads of 256, and the vocabulary.
+    text = {"model_type": "gemma3_text", "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34,
+            "sliding_window": 1024}  # fmt: skip
+    shape = from_config({"model_type": "gemma3", "text_config": text})
+    assert (shape.heads, shape.kv_heads, shape.head_dim, shape.vocab) == (8, 4, 256, 262208)
+    assert (shape.window_layers, shape.tied_embeddings) == (29, True)
+    assert parameters(shape).total / 1e9 == pytest.approx(3.88, rel=0.01)  # the card: 4B with its 0.4B vision tower
 
 
 def test_several_problems_are_told_at_once():

@@ -214,7 +214,7 @@ def _failure(budget: PoolBudget, services: list[Service]) -> list[Finding]:
 
 
 def host_memory_gib(service: Service) -> float:
-    """Memory of one replica's pod, /dev/shm included, GiB: as requested, or an estimate."""
+    """Host memory of one replica, /dev/shm included, GiB: as stated, or an estimate."""
     return service.memory_gib or HOST_GIB + WORKER_GIB * service.gpus + service.shm_gib
 
 
@@ -227,23 +227,17 @@ def _host(pool: Pool, services: list[Service]) -> list[Finding]:
     found: list[Finding] = []
     instance = pool.instance
     for service in services:
-        if service.gpus > instance.gpus:
-            continue
-        per_node = instance.gpus // service.gpus
-        memory = host_memory_gib(service) * min(per_node, service.max_replicas)
-        room = allocatable_gib(instance)
-        if memory > room:
+        room = allocatable_gib(instance) * service.gpus / instance.gpus
+        need = host_memory_gib(service)
+        if service.gpus <= instance.gpus and need > room:
             found.append(
                 Finding(
                     f"services.{service.name}",
-                    f"{min(per_node, service.max_replicas)} replica(s) on a {pool.instance_type} take {memory:.0f} GiB "
-                    f"of memory with /dev/shm; pods can have {room:.0f} GiB there",
-                    error=memory / min(per_node, service.max_replicas) > room,
+                    f"a replica takes about {need:.0f} GiB of host memory, {service.shm_gib:g} of it /dev/shm; its "
+                    f"share of a {pool.instance_type} is {room:.0f} GiB",
                 )
             )
-    disk = IMAGE_GIB * 2 + sum(
-        weights_gib(service.shape, service.quantization) for service in {s.name: s for s in services}.values()
-    )
+    disk = IMAGE_GIB * 2 + sum(weights_gib(service.shape, service.quantization) for service in services)
     local = instance.nvme_gb * 1e9 / 2**30
     if services and disk > local:
         found.append(

@@ -12,7 +12,7 @@ from ..catalog.instances import Gpu
 from ..catalog.models import ModelShape
 from ..catalog.quantization import KV_CACHES, QUANTIZATIONS
 from .kv_cache import KvCost, kv_cost
-from .weights import GIB, effective_quantization, weights_gib, weights_per_gpu_gib
+from .weights import GIB, effective_quantization, lora_gib, weights_gib, weights_per_gpu_gib
 
 UNCERTAINTY_GIB = 1.5
 """A margin below this is called marginal: predicted and logged KV caches differ by up to about that much per GPU."""
@@ -39,6 +39,9 @@ class Engine:
     gpu_memory_utilization: float = 0.92
     kv_cache_dtype: str = "auto"
     enforce_eager: bool = False
+    lora_adapters: int = 0
+    """Adapters that the GPU holds at once, vLLM's `max_loras`."""
+    max_lora_rank: int = 16
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,8 @@ class Fit:
     engine: Engine
     weights_total: float
     weights: float
+    adapters: float
+    """Slots of LoRA adapters."""
     non_torch: float
     activation: float
     graphs: float
@@ -67,7 +72,7 @@ class Fit:
     @property
     def kv_cache(self) -> float:
         """Left for the KV cache; negative: the engine does not start."""
-        return self.budget - self.weights - self.non_torch - self.activation - self.graphs
+        return self.budget - self.weights - self.adapters - self.non_torch - self.activation - self.graphs
 
     @property
     def needed(self) -> float:
@@ -115,13 +120,14 @@ class Fit:
         rows = [
             (self.budget, "budget", f"{self.gpu.visible_gib} visible x {self.engine.gpu_memory_utilization:g}"),
             (-self.weights, "weights", f"{self.weights_total:.1f} {QUANTIZATIONS[self.quantization].name} on {shards}"),
+            (-self.adapters, "adapters", f"{self.engine.lora_adapters} LoRA of rank {self.engine.max_lora_rank}"),
             (-self.non_torch, "non-torch", f"CUDA and NCCL at tensor parallel {self.tensor_parallel}"),
             (-self.activation, "activation", f"logits and work space for {seqs} sequences"),
-            (-self.graphs, "CUDA graphs", "set aside before capture" if self.graphs else "none set aside"),
+            (-self.graphs, "CUDA graphs", "set aside before capture"),
             (self.kv_cache, "= KV cache", f"{self.kv.token_bytes:,} bytes per token and GPU"),
             (self.needed, "needed", f"one request of {self.engine.max_model_len:,} tokens"),
         ]
-        return [f"{label:<12}{value:>8.1f} GiB  {note}" for value, label, note in rows]
+        return [f"{label:<12}{value:>8.1f} GiB  {note}" for value, label, note in rows if value]
 
 
 def fit(
@@ -149,6 +155,7 @@ def fit(
         engine=engine,
         weights_total=weights_gib(shape, quantization),
         weights=weights_per_gpu_gib(shape, quantization, tensor_parallel, pipeline_parallel),
+        adapters=lora_gib(shape, engine.lora_adapters, engine.max_lora_rank, tensor_parallel),
         non_torch=_non_torch(kept, tensor_parallel),
         activation=_activation(shape, engine, tensor_parallel, kept),
         graphs=0.0 if engine.enforce_eager else kept.graphs_gib,

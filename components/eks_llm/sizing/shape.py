@@ -104,7 +104,6 @@ def _shape(kind: str, number: _Numbers, fields: Mapping[str, Any], config: Mappi
     expert_width = number("moe_intermediate_size", default=dense_width) if experts else dense_width
     dense_layers = min(number("first_k_dense_replace", default=0), layers) if experts else 0
     window, window_layers = _windows(kind, number, fields, layers)
-    quantization = _quantization(config)
     shape: dict[str, Any] = {
         "layers": layers,
         "hidden": hidden,
@@ -119,7 +118,7 @@ def _shape(kind: str, number: _Numbers, fields: Mapping[str, Any], config: Mappi
         "sliding_window": window,
         "window_layers": window_layers,
         "extra_gib": _tower_gib(config.get("vision_config")),
-        "native_quantization": quantization,
+        "native_quantization": _quantization(number, config.get("quantization_config")),
     }
     if experts:
         shared = number("shared_expert_intermediate_size", default=0)
@@ -159,11 +158,32 @@ def _windows(kind: str, number: _Numbers, fields: Mapping[str, Any], layers: int
     return (window, windowed) if windowed else (0, 0)
 
 
-def _quantization(config: Mapping[str, Any]) -> str:
-    """The format of the published weights; empty: bfloat16, or one that is not known."""
-    settings = config.get("quantization_config")
-    method = str(settings.get("quant_method", "")) if isinstance(settings, Mapping) else ""
-    return method if method in QUANTIZATIONS else ""
+def _quantization(number: _Numbers, settings: Any) -> str:
+    """The format of the published weights, a key of `QUANTIZATIONS`; empty: bfloat16."""
+    if not isinstance(settings, Mapping):
+        return ""
+    method = str(settings.get("quant_method", ""))
+    if method == "compressed-tensors":
+        found = _compressed_tensors(settings)
+    elif method == "modelopt":
+        found = str(settings.get("quant_algo", "")).lower()
+    else:
+        found = "int8" if method in ("awq", "gptq") and settings.get("bits") == 8 else method
+    if found not in QUANTIZATIONS:
+        number.problems.append(f"quantization_config: {found or method or 'no quant_method'} is not understood")
+        return ""
+    return found
+
+
+def _compressed_tensors(settings: Mapping[str, Any]) -> str:
+    """By the number and type of bits of the first group; activations in FP8 mean FP8 arithmetic."""
+    groups = settings.get("config_groups")
+    group = next(iter(groups.values()), {}) if isinstance(groups, Mapping) else {}
+    weights = group.get("weights") or {}
+    kind = f"{weights.get('type')}{weights.get('num_bits')}"
+    if kind == "float8":
+        return "fp8" if group.get("input_activations") else "fp8-weight-only"
+    return {"int4": "gptq", "int8": "int8", "float4": "nvfp4"}.get(kind, f"compressed-tensors with {kind} weights")
 
 
 def _tower_gib(tower: Any) -> float:

@@ -55,7 +55,7 @@ class Service:
     tokens_per_second: float | None = None
     """Output rate of one replica as measured; None: estimated."""
     memory_gib: float | None = None
-    """Memory request of the pod; None: estimated."""
+    """Host memory that one replica needs, GiB, /dev/shm included; None: estimated."""
     shm_gib: float = 2.0
     """Size of the pod's /dev/shm."""
 

@@ -103,6 +103,18 @@ def weights_per_gpu_gib(
     return (linear_gib(shape, quantization) * layers + table_gib(shape)) / tensor_parallel
 
 
+def lora_gib(shape: ModelShape, adapters: int, rank: int, tensor_parallel: int) -> float:
+    """What vLLM sets aside for `adapters` LoRA adapters of `rank` on one GPU, GiB, in bfloat16.
+
+    Of each pair of matrices, the one on the side of the hidden state is not divided by tensor parallelism.
+    """
+    attention = shape.head_dim * (2 * shape.heads + 2 * shape.kv_heads)
+    blocks = max(1, shape.experts)
+    whole = shape.hidden * (4 + 3 * blocks)
+    divided = attention + 3 * blocks * shape.intermediate
+    return adapters * rank * shape.layers * (whole + divided / tensor_parallel) * 2 / GIB
+
+
 def active_gib(shape: ModelShape, quantization: str) -> float:
     """What one decoding step reads for one sequence: all weights of a dense model, of a mixture its active experts."""
     count = parameters(shape)
