@@ -50,7 +50,8 @@ class Platform(Model):
     tags: dict[str, str] = {}
     """AWS tags of every resource."""
     protect: bool = False
-    """Refuse to delete or replace the network, the cluster and the bucket."""
+    """Refuse to delete or replace the network, the cluster and the bucket. Pulumi meets that refusal only after it has
+    begun: a `pulumi destroy` still takes the services, operators and node pools away first. Default false."""
 
     @property
     def secret_keys(self) -> list[str]:
