@@ -1,6 +1,7 @@
 """Capacity, quotas, cost, suggestions and advice for whole stacks."""
 
 import datetime
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -54,6 +55,19 @@ def messages(report: Report) -> str:
 )
 def test_replicas_are_packed_on_nodes_of_eight_gpus(replicas: dict[int, int], nodes: int):
     assert nodes_needed(replicas, 8) == nodes
+
+
+def test_packing_is_first_fit_of_the_largest():
+    # The same rule pod by pod, the slow way.
+    for ones, twos, threes, fours, eights in itertools.product(range(4), repeat=5):
+        free: list[int] = []
+        for gpus in [8] * eights + [4] * fours + [3] * threes + [2] * twos + [1] * ones:
+            room = min((left for left in free if left >= gpus), default=None)
+            if room is None:
+                free.append(8 - gpus)
+            else:
+                free[free.index(room)] -= gpus
+        assert nodes_needed({1: ones, 2: twos, 3: threes, 4: fours, 8: eights}, 8) == len(free)
 
 
 def test_max_replicas_must_fit_the_pool():
@@ -205,8 +219,12 @@ def test_share_of_a_service_and_price_of_tokens():
 
 def test_estimated_rate_names_its_assumption():
     (share,) = size(stack(service()), NOW).cost.services
-    assert share.assumption.startswith("estimate: bandwidth- and arithmetic-bound decoding, ")
-    assert 1000 < share.tokens_per_second < 20000
+    assert share.assumption.startswith("estimate by bandwidth and arithmetic rate, 148 requests of 1,536 tokens in")
+    assert share.assumption.endswith(" and 512 out")
+    (fewer,) = size(stack(service(in_flight=16)), NOW).cost.services
+    assert "16 requests" in fewer.assumption
+    assert fewer.tokens_per_second < share.tokens_per_second
+    assert (fewer.per_million_tokens or 0) > (share.per_million_tokens or 0)
 
 
 def test_single_stream_rate_is_near_the_measured():

@@ -8,7 +8,7 @@ from ..catalog.instances import PRICES_DATE, InstanceType
 from ..catalog.prices import DATE, PRICES, RegionPrices
 from .capacity import Capacity, PoolBudget
 from .memory import Fit
-from .performance import METHOD, step_seconds
+from .performance import METHOD, latency
 from .stack import Pool, Service, Stack
 from .validity import Finding
 
@@ -215,11 +215,13 @@ def token_rate(service: Service, fit: Fit) -> tuple[float, str]:
     """Output tokens per second of a full replica, and where the figure comes from."""
     if service.tokens_per_second:
         return service.tokens_per_second, "measured"
-    batch = min(service.engine.max_num_seqs, int(fit.concurrency(service.typical)))
+    batch = min(service.in_flight or service.engine.max_num_seqs, int(fit.concurrency(service.typical)))
     if batch < 1:
         return 0.0, "does not fit"
-    rate = batch / step_seconds(service.shape, fit, batch, service.typical)
-    return rate, f"{METHOD}, {batch} requests of {service.typical:,} tokens, prefill excluded"
+    output = max(1, service.typical // 4)
+    prompt = max(1, service.typical - output)
+    seen = latency(service.shape, fit, batch, prompt=prompt, longest_prompt=prompt, output=output)
+    return seen.tokens_per_second, f"{METHOD}, {batch} requests of {prompt:,} tokens in and {output:,} out"
 
 
 def _age(today: datetime.date) -> list[Finding]:

@@ -23,7 +23,7 @@ P99_OVER_MEAN = 1.25
 """How much the 99th percentile of time per token exceeds its mean. Assumed."""
 P99_WAIT = 4.6
 """The 99th percentile of an exponential wait, in means."""
-METHOD = "estimate: bandwidth- and arithmetic-bound decoding"
+METHOD = "estimate by bandwidth and arithmetic rate"
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,9 @@ class Service:
     expected_replicas: float | None = None
     """Mean number of replicas over a month; None: half-way between min and max."""
     typical_tokens: int | None = None
-    """Prompt and output of an ordinary request; None: a quarter of `maxModelLen`."""
+    """Prompt and output of an ordinary request, three quarters of it prompt; None: a quarter of `maxModelLen`."""
+    in_flight: int | None = None
+    """Requests per replica that autoscaling aims at; None: as many as the engine runs."""
     tokens_per_second: float | None = None
     """Output rate of one replica as measured; None: estimated."""
     memory_gib: float | None = None
@@ -81,7 +83,7 @@ class Stack:
     kubernetes_version: str
     pools: tuple[Pool, ...]
     services: tuple[Service, ...]
-    system_node_type: str = "m6i.large"
+    system_node_type: str = "m7i.xlarge"
     system_nodes: tuple[int, int] = (2, 4)
     """Fewest and most nodes of the system group."""
     nat_gateways: int = 0
