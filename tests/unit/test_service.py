@@ -128,10 +128,24 @@ def test_everything_that_is_written_has_a_writable_mount(runtime: dict[str, Any]
         assert said[name].startswith(tuple(writable)), name
 
 
-def test_the_api_key_is_in_no_argument() -> None:
-    container = main(api_key_secret="inferenceApiKey", api_key="llama-key")
-    assert env(container)["VLLM_API_KEY"] == {"secretKeyRef": {"name": "llama-key", "key": "api-key"}}
-    assert not [text for text in container["args"] if "key" in text.lower()]
+def test_the_api_key_is_in_a_secret_and_nowhere_else() -> None:
+    recording = run(api_key_secret="inferenceApiKey", api_key="correct horse")
+    (container,) = recording.one("Deployment").inputs["spec"]["template"]["spec"]["containers"]
+    secret = recording.one("Secret")
+    reference = {"name": secret.inputs["metadata"]["name"], "key": "api-key"}
+    assert env(container)["VLLM_API_KEY"] == {"secretKeyRef": reference}
+    assert secret.urn in recording.one("Deployment").dependencies
+    assert secret.inputs["stringData"].keys() == {"api-key"}
+    # The value there is marked as a secret, which the recorder does not show.
+    assert not [item.name for item in recording.resources if "correct horse" in str(item.inputs)]
+
+
+def test_a_new_api_key_rolls_the_pods() -> None:
+    def annotations(key: str) -> dict[str, Any]:
+        recording = run(api_key_secret="inferenceApiKey", api_key=key)
+        return recording.one("Deployment").inputs["spec"]["template"]["metadata"]["annotations"]
+
+    assert annotations("one") != annotations("two")
 
 
 def peers(policy: dict[str, Any], port: int) -> list[dict[str, Any]]:

@@ -6,10 +6,25 @@ from typing import Any
 import pulumi
 
 from ..catalog.images import IMAGES
-from .workload import HTTP_PORT, Server
+from .workload import HTTP_PORT, Server, Workload
 
 API_KEY = "api-key"
 """Key of the Secret that holds the API key."""
+
+
+def secret_name(service: str) -> str:
+    return f"{service}-api-key"
+
+
+def secret(work: Workload, api_key: pulumi.Input[str]) -> dict[str, Any]:
+    """The Secret that the server's environment refers to."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": work.metadata(secret_name(work.name)),
+        "type": "Opaque",
+        "stringData": {API_KEY: api_key},
+    }
 
 
 def flags(args: dict[str, Any]) -> list[str]:
@@ -25,14 +40,14 @@ def _flag(name: str, value: Any) -> str:
     return f"--{name}={value}"
 
 
-def server(config: dict[str, Any], api_key_secret: pulumi.Input[str] | None) -> Server:
+def server(config: dict[str, Any], keyed: bool) -> Server:
     """The server of an engine.json. Its queue limits have no flag in this vLLM (from 0.3x on they have).
 
-    The API key reaches vLLM by its environment; arguments would show it to everyone who may read pods. `/health` and
-    `/metrics` need no key.
+    `keyed`: the API key comes from `secret()`, by the environment; arguments would show it to everyone who may read
+    pods. `/health` and `/metrics` need no key.
     """
     adapters = [f"{name}={path}" for name, path in config["loraAdapters"].items()]
-    reference = {"name": api_key_secret, "key": API_KEY}
+    reference = {"name": secret_name(config["servedModelName"]), "key": API_KEY}
     return Server(
         image=IMAGES["openai"],
         command=["vllm", "serve"],
@@ -50,5 +65,5 @@ def server(config: dict[str, Any], api_key_secret: pulumi.Input[str] | None) -> 
         serving_ports=["http"],
         metrics_ports=["http"],
         health_path="/health",
-        env=[{"name": "VLLM_API_KEY", "valueFrom": {"secretKeyRef": reference}}] if api_key_secret else [],
+        env=[{"name": "VLLM_API_KEY", "valueFrom": {"secretKeyRef": reference}}] if keyed else [],
     )

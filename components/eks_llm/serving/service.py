@@ -107,7 +107,8 @@ class InferenceServiceArgs(TypedDict):
     monitoring_namespace: NotRequired[str]
     """Namespace that Prometheus scrapes from. Default `monitoring`."""
     api_key: NotRequired[pulumi.Input[str]]
-    """Name of the Secret in `namespace` whose key `api-key` holds the API key. Required with `api_key_secret`."""
+    """The API key that clients must send, as a secret; the component makes a Secret of it. Required with
+    `api_key_secret`. A new key rolls the pods."""
     model_repository: NotRequired[dict[str, str]]
     """Triton's model repository as text by path, e.g. `llm/config.pbtxt`; `triton.read_model_repository` reads one.
     Default: the one that comes with this package."""
@@ -224,8 +225,8 @@ class _InferenceService(ServiceSettings):
     @model_validator(mode="after")
     def _runs_there(self) -> "_InferenceService":
         found = [f"{key}: {message}" for key, message in self.misfits(self.instance_type)]
-        if self.api_key_secret and not self.api_key:
-            found.append("apiKey: required with apiKeySecret, the name of the Secret that holds the key")
+        if self.api_key_secret and self.api_key is None:
+            found.append("apiKey: required with apiKeySecret, the value that this config key holds")
         if found:
             raise ValueError("; ".join(found))
         return self
@@ -272,9 +273,20 @@ def mounted_files(model: _InferenceService, config: dict[str, Any]) -> dict[str,
 def server(name: str, model: _InferenceService, config: dict[str, Any], mounted: dict[str, dict[str, str]]) -> Server:
     """What the runtime adds to the pod."""
     if model.runtime is Runtime.OPENAI:
-        return openai.server(config, model.api_key)
+        return openai.server(config, keyed=model.api_key is not None)
     maps = {part: config_map_name(name, part, data) for part, data in mounted.items()}
     return triton.server(config, list(mounted["repository"]), maps["repository"], maps["engine"])
+
+
+def config_hash(
+    config: dict[str, Any], mounted: dict[str, dict[str, str]], api_key: pulumi.Input[str] | None
+) -> pulumi.Input[str]:
+    """Ten digits of a digest of all that a pod reads when it starts. They tell nothing about a random API key."""
+    documents = [{"engine.json": dumps(config)}, *mounted.values()]
+    if api_key is None:
+        return content_hash(*documents)
+    digest = pulumi.Output.from_input(api_key).apply(lambda key: content_hash(*documents, {"api-key": key}))
+    return pulumi.Output.unsecret(digest)
 
 
 def workload(name: str, model: _InferenceService) -> tuple[Workload, dict[str, dict[str, str]]]:
@@ -290,7 +302,7 @@ def workload(name: str, model: _InferenceService) -> tuple[Workload, dict[str, d
         start=start(weights_gib(model.shape, model.quantization)),
         drain=drain(model.limits.request_timeout),
         server=server(name, model, config, mounted),
-        config_hash=content_hash({"engine.json": dumps(config)}, *mounted.values()),
+        config_hash=config_hash(config, mounted, model.api_key),
         client_namespaces=model.client_namespaces,
         monitoring_namespace=model.monitoring_namespace,
     )
@@ -315,14 +327,15 @@ class InferenceService(pulumi.ComponentResource):
         work, mounted = workload(name, model)
 
         def add(part: str, type_: Any, manifest: dict[str, Any], *after: pulumi.Resource) -> Any:
-            content = {key: value for key, value in manifest.items() if key not in ("apiVersion", "kind")}
-            if type_ is custom:  # the typed classes know theirs
-                content |= {"api_version": manifest["apiVersion"], "kind": manifest["kind"]}
+            # The classes take snake_case at the top, and the manifest's own keys below.
+            content = {re.sub("(?=[A-Z])", "_", key).lower(): value for key, value in manifest.items()}
             return type_(f"{name}-{part}", **content, opts=pulumi.ResourceOptions(parent=self, depends_on=list(after)))
 
         custom = k8s.apiextensions.CustomResource
         account = add("account", k8s.core.v1.ServiceAccount, service_account(work))
         maps = [add(part, k8s.core.v1.ConfigMap, config_map(work, part, data)) for part, data in mounted.items()]
+        if model.api_key is not None:
+            maps.append(add("api-key", k8s.core.v1.Secret, openai.secret(work, model.api_key)))
         # The policy comes before the pods, so that none is ever open.
         policy = add("network-policy", k8s.networking.v1.NetworkPolicy, network_policy(work))
         pods = add("deployment", k8s.apps.v1.Deployment, deployment(work), account, policy, *maps)

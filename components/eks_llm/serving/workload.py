@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
+import pulumi
+
 from ..catalog.images import Image
 from ..catalog.instances import GPUS, INSTANCES
 from ..placement import GPU_RESOURCE, NVME_MOUNT, gpu_toleration, node_selector
@@ -132,8 +134,8 @@ class Workload:
     start: Start
     drain: Drain
     server: Server
-    config_hash: str
-    """Changes with the content of the mounted ConfigMaps; rolls the pods."""
+    config_hash: pulumi.Input[str]
+    """Changes with what the pods read only at their start; rolls them."""
     client_namespaces: list[str] = field(default_factory=list[str])
     monitoring_namespace: str = "monitoring"
 
