@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -31,8 +32,18 @@ def test_a_plan_from_another_repository(tmp_path: Path) -> None:
     done = eks_llm("plan", "dev", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "Network    theirs  10.0.0.0/16 · us-west-2a, b" in done.stdout
-    assert "NatGateway ×2" in done.stdout
+    assert "NatGateway×2" in done.stdout
     assert "\x1b" not in done.stdout
+
+
+def test_the_first_program_of_the_readme(tmp_path: Path) -> None:
+    text = (ROOT / "components" / "README.md").read_text(encoding="utf-8")
+    project, stack, program = re.findall(r"```(?:yaml|python)\n(.*?)```", text, re.S)
+    for name, content in (("Pulumi.yaml", project), ("Pulumi.dev.yaml", stack), ("__main__.py", program)):
+        (tmp_path / name).write_text(content)
+    done = eks_llm("plan", "dev", cwd=tmp_path, COLUMNS="120")
+    assert done.returncode == 0, done.stderr
+    assert "a100  0–2 × p4d.24xlarge · 0–16 GPUs" in done.stdout
 
 
 def test_json_is_alone_on_stdout_and_manifests_are_written(tmp_path: Path) -> None:

@@ -125,8 +125,8 @@ def test_text_says_what_matters_and_groups_the_rest(platform: report.Report) -> 
         "2–4 × p4d.24xlarge · 16–32 GPUs (A100-SXM4-40GB) · on demand · us-west-2b",
         "2–6 replicas × 4 GPUs",
         "vpc-cni v1.20.4-eksbuild.1 · coredns v1.12.4-eksbuild.1",
-        "chart keda 2.18.1 · namespace keda",
-        "Subnet ×6",
+        "keda  keda 2.18.1 · namespace keda",
+        "Subnet×6",
         "16–32; services claim 8–24 with 2–6 replicas",
         "warning           pool h100 is used by no service",
     ):

@@ -16,7 +16,7 @@ from google.protobuf.struct_pb2 import Struct, Value
 from pulumi.runtime import mocks, rpc, set_all_config
 from pulumi.runtime.proto import engine_pb2, resource_pb2
 from pulumi.runtime.settings import SETTINGS, configure, reset_options
-from pulumi.runtime.stack import run_in_stack
+from pulumi.runtime.stack import register_stack_transformation, run_in_stack
 
 from .computed import computed
 
@@ -56,7 +56,7 @@ class Resource:
 
 @dataclass
 class Recording:
-    """What a program registered, in order, with its exports and its log."""
+    """What a program registered, in the order of the program, with its exports and its log."""
 
     resources: list[Resource] = field(default_factory=list)
     outputs: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -264,7 +264,13 @@ def record(
     asyncio.set_event_loop(loop)
     encoded = {k: v if isinstance(v, str) else json.dumps(v) for k, v in (config or {}).items()}
 
+    made: dict[tuple[str, str], int] = {}
+
+    def note(args: pulumi.ResourceTransformationArgs) -> None:
+        made.setdefault((args.type_, args.name), len(made))
+
     async def run() -> None:
+        register_stack_transformation(note)
         result = program()
         if asyncio.iscoroutine(result):
             await result
@@ -302,4 +308,6 @@ def record(
         asyncio.set_event_loop(None)
         if collecting:
             gc.enable()
+    # Requests arrive as their inputs resolve; a reader expects the order of the program.
+    recording.resources.sort(key=lambda item: made.get((item.type, item.name), len(made)))
     return recording

@@ -44,33 +44,27 @@ def _component(node: Node, depth: int) -> Iterator[Row]:
 
 
 def _resources(nodes: list[Node], depth: int) -> Iterator[Row]:
-    """A row for each resource that readers ask about, one row for add-ons, and one that counts the others."""
-    below = depth + 1
+    """A row for each resource that readers ask about, one for all add-ons, and one that counts the others."""
     of_kind = Counter(node.kind for node in nodes)
-    said: set[str] = set()
-    for node in nodes:
-        facts = node.facts
-        if node.kind == "NodeGroup" and (of_kind["NodeGroup"] > 1 or of_kind["Cluster"]):
-            yield Row(below, "nodes", node.name, phrase(facts))
-        elif node.kind == "Release" and of_kind["Release"] > 1:
-            yield Row(below, "chart", "", phrase(facts))
-        elif images := facts.get("images"):
-            several = sum(1 for other in nodes if other.facts.get("images")) > 1
-            yield Row(below, "image", node.name if several else "", ", ".join(map(_image, images)))
-        elif triggers := facts.get("triggers"):
-            yield Row(below, "scales on", "", " · ".join(triggers))
-        elif alerts := facts.get("alerts"):
-            yield Row(below, "alerts", "", " · ".join(alerts))
-        else:
-            continue
-        said.add(node.urn)
-    if addons := [node for node in nodes if node.kind == "Addon" and "addon" in node.facts]:
-        said |= {node.urn for node in addons}
-        yield Row(below, "add-ons", "", " · ".join(_words(a.facts["addon"], a.facts.get("version")) for a in addons))
-    said |= {node.urn for node in nodes if node.kind in ("Vpc", "Release", "NodeGroup", "Cluster")}
+    pictured = [node for node in nodes if "images" in node.facts]
+    addons = [node for node in nodes if "addon" in node.facts]
+    said = {node.urn for node in nodes if node.kind in ("Vpc", "Cluster", "NodeGroup", "Release")}
+    said |= {node.urn for node in nodes if {"images", "addon", "triggers", "alerts"} & node.facts.keys()}
+    below: list[tuple[str, str, str]] = []
+    if of_kind["NodeGroup"] > 1 or of_kind["Cluster"]:
+        below += [("nodes", node.name, phrase(node.facts)) for node in nodes if node.kind == "NodeGroup"]
+    if addons:
+        below.append(("add-ons", "", " · ".join(_words(a.facts["addon"], a.facts.get("version")) for a in addons)))
+    if of_kind["Release"] > 1:
+        below += [("chart", "", phrase(node.facts)) for node in nodes if node.kind == "Release"]
+    for node in pictured:
+        below.append(("image", node.name if len(pictured) > 1 else "", " · ".join(map(_image, node.facts["images"]))))
+    for label, fact in (("scales on", "triggers"), ("alerts", "alerts")):
+        below += [(label, "", " · ".join(node.facts[fact])) for node in nodes if fact in node.facts]
     others = Counter(_kind(node) for node in nodes if node.urn not in said)
     if others:
-        yield Row(below, "", "", " · ".join(f"{kind} ×{n}" if n > 1 else kind for kind, n in others.items()))
+        below.append(("", "", " · ".join(f"{kind}×{n}" if n > 1 else kind for kind, n in others.items())))
+    yield from (Row(depth + 1, label, name, text) for label, name, text in below)
 
 
 def _kind(node: Node) -> str:
@@ -88,13 +82,14 @@ def phrase(facts: Facts) -> str:
         f"{facts['endpoint']} endpoint" if facts.get("endpoint") == "private" else "",
         f"endpoint {facts['endpoint']}" if facts.get("endpoint", "private") != "private" else "",
         facts.get("cidr", ""),
-        _words("chart", facts["chart"], facts.get("version")) if "chart" in facts else "",
+        _words(facts["chart"], facts.get("version")) if "chart" in facts else "",
         f"namespace {facts['namespace']}" if "namespace" in facts else "",
         _words(f"{_span(nodes)} ×", " or ".join(facts.get("instanceTypes", ["node"]))) if nodes else "",
         _words(f"{_span(gpus)} GPUs", f"({facts['gpuModel']})") if gpus and nodes else "",
         _words(_count(replicas, "replica"), f"× {_count(facts.get('gpusPerReplica'), 'GPU')}" if gpus else "")
         if replicas
         else "",
+        f"pool {facts['pool']}" if "pool" in facts else "",
         facts.get("capacity", ""),
         zones(facts.get("zones", [])),
         f"AMI {facts['amiRelease']}" if "amiRelease" in facts else "",
@@ -152,8 +147,12 @@ def text(report: Report, console: Any) -> None:
     sums = list(totals(report.totals))
     width = max([len(row.label) + 2 * row.depth for row in layout] + [len(label) for label, _ in sums]) + 2
 
-    def line(label: str, style: str, body: Text) -> None:
-        for part in body.wrap(console, max(console.width - width, 20), overflow="fold"):
+    room = max(console.width - width, 20)
+
+    def line(label: str, style: str, body: str, name: str = "", body_style: str = "") -> None:
+        folded = Text("\n".join(_fold(f"{name}  {body}".strip(), room)), body_style)
+        folded.stylize("bold", 0, len(name))
+        for part in folded.wrap(console, room, overflow="fold"):
             part.rstrip()
             console.print(Text(label.ljust(width), style) + part)
             label = ""
@@ -161,16 +160,26 @@ def text(report: Report, console: Any) -> None:
     console.print(Text.assemble((f"{report.project}/{report.stack}", "bold"), ("  plan without credentials", "dim")))
     console.print()
     for row in layout:
-        gap = "  " if row.name and row.text else ""
-        body = Text.assemble((row.name, "bold"), gap, row.text) if row.label else Text(row.text, "dim")
-        line("  " * row.depth + row.label, "bold cyan" if row.component else "cyan", body)
+        style = "bold cyan" if row.component else "cyan"
+        line("  " * row.depth + row.label, style, row.text, row.name, "" if row.label else "dim")
     console.print()
     for label, sum_ in sums:
-        line(label, "bold", Text(sum_))
+        line(label, "bold", sum_)
     if report.exports:
-        line("exports", "bold", Text(" · ".join(report.exports)))
+        line("exports", "bold", " · ".join(report.exports))
     for warning in report.warnings:
-        line("warning", "bold yellow", Text(warning, "yellow"))
+        line("warning", "bold yellow", warning, body_style="yellow")
+
+
+def _fold(line: str, width: int) -> list[str]:
+    """Lines that break between the facts of `line`, not within them."""
+    folded: list[str] = []
+    for part in line.split(" · "):
+        if folded and len(folded[-1]) + len(part) + 3 <= width:
+            folded[-1] += f" · {part}"
+        else:
+            folded.append(part)
+    return folded
 
 
 def markdown(report: Report) -> str:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..catalog.instances import GPUS, INSTANCES
-from ..placement import GPU_RESOURCE
+from ..placement import GPU_RESOURCE, POOL_LABEL
 from .recorder import Recording, Resource
 
 Facts = dict[str, Any]
@@ -159,8 +159,9 @@ def _workload(item: Resource, index: _Index) -> Facts:
     return {
         "replicas": replicas,
         "gpusPerReplica": gpus or None,
+        "pool": pod.get("nodeSelector", {}).get(POOL_LABEL),
         "gpus": _range(replicas["min"], replicas["max"], gpus) if gpus and replicas else None,
-        "images": [container["image"] for container in containers if "image" in container],
+        "images": [c["image"] for c in [*containers, *pod.get("initContainers", [])] if "image" in c],
     }
 
 
@@ -240,8 +241,7 @@ def _totals(recording: Recording, tree: list[Node]) -> Totals:
 
 
 def _provider(item: Node) -> str:
-    first, _, rest = item.type.partition(":")
-    return f"{rest.split(':')[-1]} provider" if first == "pulumi" else first
+    return "providers" if item.type.startswith("pulumi:providers:") else item.type.split(":")[0]
 
 
 def _sum(ranges: list[dict[str, int] | None]) -> dict[str, int]:
