@@ -20,6 +20,7 @@ from eks_llm.aws.network import NetworkSettings
 from eks_llm.aws.node_pool import PoolSettings
 from eks_llm.aws.weights import WeightsSettings
 from eks_llm.catalog.eks import AmiType
+from eks_llm.catalog.images import IMAGES, driver_problem
 from eks_llm.catalog.instances import INSTANCES
 from eks_llm.inputs import InvalidArgs, Model, Name, Problem, nearest, problems
 from eks_llm.operators.monitoring import MonitoringSettings
@@ -201,8 +202,11 @@ def _placement(sections: SimpleNamespace, _region: str) -> Iterator[Problem]:
         if service.pool not in pools:
             yield Problem(f"{path}.pool", f"no pool {service.pool!r}{nearest(service.pool, list(pools))}")
             continue
-        for key, message in service.misfits(pools[service.pool].instance_type):
+        pool = pools[service.pool]
+        for key, message in service.misfits(pool.instance_type):
             yield Problem(f"{path}.{key}", message)
+        if problem := driver_problem(IMAGES[service.runtime.value], pool.ami_type.facts.driver):
+            yield Problem(f"{path}.runtime", problem)
 
 
 def _gpu_budget(sections: SimpleNamespace, _region: str) -> Iterator[Problem]:

@@ -9,6 +9,7 @@ import pulumi
 import pytest
 import yaml
 
+from eks_llm.catalog.images import IMAGES
 from eks_llm.inputs import InvalidArgs
 from eks_llm.plan.recorder import record
 from settings import Settings, load
@@ -176,6 +177,13 @@ def test_a_preview_warns_of_missing_secrets_and_an_update_stops() -> None:
     assert all("pulumi config set --secret" in line for line in lines)
     secrets = {"eks-llm__apiKey": "k", "eks-llm__grafanaAdminPassword": "p"}
     settings(content, preview=False, secrets=("apiKey", "grafanaAdminPassword"), **secrets)
+
+
+def test_refuses_an_image_that_is_too_new_for_the_driver_of_the_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    newer = IMAGES["openai"].model_copy(update={"min_driver": "9999.1"})
+    monkeypatch.setitem(IMAGES, "openai", newer)
+    (line,) = problems(platform())
+    assert line.startswith("Pulumi.prod.yaml: platform.services.llama.runtime: driver 580.")
 
 
 def test_warns_of_a_pool_that_no_service_uses() -> None:
