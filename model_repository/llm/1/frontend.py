@@ -1,0 +1,269 @@
+"""A front end: requests of one Triton instance → the shared engine → responses.
+
+One event loop in a thread of its own, because Triton stops its own loop before `finalize()`. Each request is a task on
+it. The path of a token is: vLLM's output handler → the task → `ResponseSender.send` (a round trip through shared memory).
+Cancellation, deadlines and the drain marker are watched off that path.
+"""
+
+import asyncio
+import json
+import logging
+import math
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import vllm_internals
+from engine_client import EngineConnection
+from engine_config import EngineConfig
+from pod_state import PodState, RunDirectory
+from request_parser import InvalidRequestError, ModelLimits, ParsedRequest, fit, parse
+from responses import Answer, Code
+from vllm.exceptions import VLLMClientError
+from vllm.inputs import TokensPrompt, tokens_input
+from vllm.lora.request import LoRARequest
+from vllm.sampling_params import RequestOutputKind, SamplingParams
+from vllm.v1.engine.exceptions import EngineDeadError
+from vllm.v1.metrics.loggers import StatLoggerBase
+
+logger = logging.getLogger("eks_llm.frontend")
+POLL_SECONDS = 0.1
+"""How often cancellation and the drain marker are looked for. Each look costs a round trip per stream."""
+DRAIN_MARGIN_SECONDS = 2.0
+"""Streams that outlast the drain budget are ended this much before Triton would cut them."""
+SELF_TEST_SECONDS = 300.0
+
+
+class OverloadedError(RuntimeError):
+    """The queue is full: UNAVAILABLE, with when to try again."""
+
+
+class FrontEnd:
+    """Front end `index` of `config.frontends`."""
+
+    def __init__(self, config: EngineConfig, directory: RunDirectory, index: int) -> None:
+        self.config, self.directory, self.index = config, directory, index
+        self.dead: str | None = None
+        self.draining_since: float | None = None
+        self._answers: dict[Answer, asyncio.Task[None]] = {}
+        self._queued_tokens = 0
+        self._wait_estimate = 1.0
+        self._stopping = threading.Event()
+        self._tokenizing = ThreadPoolExecutor(1, "tokenize")
+        self._loop = _new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True, name="frontend").start()
+
+    # Life ------------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Connects to the engine and proves the whole way with one token. Blocks while the engine loads."""
+        connection = EngineConnection(self.directory, self.index)
+        settings = vllm_internals.vllm_config(self.config, self.index)  # while the engine loads
+        addresses = connection.wait_ready()
+        self._state = PodState(self.directory, self.config.frontends, self.index)
+        self._on_loop(self._connect(settings, addresses), SELF_TEST_SECONDS)
+        connection.serving(self._engine_lost)
+        self._connection = connection
+        threading.Thread(target=self._watch, daemon=True, name="watch").start()
+
+    def stop(self) -> None:
+        """After Triton has released every request: leaves the engine, which ends when the last front end has left."""
+        self._stopping.set()
+        self._connection.leave()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+    @property
+    def ready(self) -> bool:
+        return self.dead is None and self.draining_since is None
+
+    async def _connect(self, settings: Any, addresses: dict[str, str]) -> None:
+        frontends = self.config.frontends
+        self._engine = vllm_internals.connect(settings, addresses, frontends, self.index, self._progress_logger)
+        tokenizer = self._engine.get_tokenizer()
+        self._encode: Callable[[str], list[int]] = tokenizer.encode
+        self.limits = ModelLimits(
+            max_model_len=settings.model_config.max_model_len,
+            vocabulary=settings.model_config.get_vocab_size(),
+            longest_token=max(len(token) for token in tokenizer.get_vocab()),
+            defaults=settings.model_config.get_diff_sampling_param(),
+            lora_adapters=frozenset(self.config.lora_adapters),
+        )
+        self._loras = {
+            name: LoRARequest(name, number, path)
+            for number, (name, path) in enumerate(self.config.lora_adapters.items(), start=1)
+        }
+        self._capacity = settings.scheduler_config.max_num_seqs
+        params = SamplingParams(max_tokens=1, temperature=0, output_kind=RequestOutputKind.FINAL_ONLY)
+        prompt = tokens_input([0])
+        async for _ in self._engine.generate(prompt, params, f"self-test-{self.index}-{uuid.uuid4()}"):
+            pass
+
+    def _progress_logger(self, *_: Any) -> StatLoggerBase:
+        """What vLLM calls with the statistics of every step that this front end hears of."""
+        state = self._state
+
+        class Progress(StatLoggerBase):
+            def __init__(self) -> None:
+                pass
+
+            def record(self, scheduler_stats: Any, iteration_stats: Any, *_: Any, **__: Any) -> None:
+                now = time.monotonic()
+                state.set("progress", now)
+                if scheduler_stats is not None:
+                    waiting = scheduler_stats.num_waiting_reqs + scheduler_stats.num_skipped_waiting_reqs
+                    state.set("engine_waiting", waiting)
+                    state.set("engine_waiting_at", now)
+
+            def log_engine_initialized(self) -> None:
+                pass
+
+        return Progress()
+
+    def _on_loop(self, coroutine: Any, timeout: float) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(timeout)
+
+    # Requests --------------------------------------------------------------------------------------------------------
+
+    def submit(self, tensors: dict[str, Any], timeout_us: int, answer: Answer) -> None:
+        """Takes a request from Triton's thread. Every way out of it ends the answer exactly once."""
+        try:
+            if self.dead:
+                answer.fail(Code.UNAVAILABLE, f"this server is going down: {self.dead}")
+            elif self.draining_since is not None or self.directory.drain_marker.exists():
+                answer.fail(Code.UNAVAILABLE, "this server is shutting down; send the request to another one")
+            else:
+                request = parse(tensors, self.limits)
+                self._loop.call_soon_threadsafe(self._begin, request, timeout_us, answer)
+        except InvalidRequestError as error:
+            answer.fail(Code.INVALID_ARG, str(error))
+
+    def _begin(self, request: ParsedRequest, timeout_us: int, answer: Answer) -> None:
+        seconds = self.config.limits.request_timeout_seconds
+        if timeout_us > 0:
+            seconds = min(seconds, timeout_us / 1e6)
+        task = self._loop.create_task(self._serve(request, seconds, answer))
+        self._answers[answer] = task
+        self._count()
+        task.add_done_callback(lambda _: self._end(answer))
+
+    def _end(self, answer: Answer) -> None:
+        del self._answers[answer]
+        self._count()
+
+    async def _serve(self, request: ParsedRequest, seconds: float, answer: Answer) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._generate(request, answer)
+        except InvalidRequestError as error:
+            answer.fail(Code.INVALID_ARG, str(error))
+        except (VLLMClientError, ValueError) as error:  # vLLM's own checks of a request
+            answer.fail(Code.INVALID_ARG, str(error).strip().splitlines()[0] if str(error) else repr(error))
+        except OverloadedError as error:
+            answer.fail(Code.UNAVAILABLE, str(error))
+        except TimeoutError:
+            answer.fail(Code.CANCELLED, f"deadline of {seconds:g} s exceeded after {answer.tokens} tokens")
+        except asyncio.CancelledError:
+            answer.fail(*(answer.end_reason or (Code.CANCELLED, "cancelled")))
+        except EngineDeadError:
+            answer.fail(Code.UNAVAILABLE, f"the engine died after {answer.tokens} tokens; this server is going down")
+        except Exception as error:
+            logger.exception("request failed")
+            answer.fail(Code.INTERNAL, f"{type(error).__name__}: {error}")
+
+    async def _generate(self, request: ParsedRequest, answer: Answer) -> None:
+        token_ids = await self._loop.run_in_executor(self._tokenizing, self._encode, request.prompt)
+        fit(request, len(token_ids), self.limits)
+        self._admit(len(token_ids))
+        # vLLM compiles a grammar while it takes a request in; it does so off the loop only for a prompt "to be processed".
+        prompt = tokens_input(token_ids) if request.params.skip_clone else TokensPrompt(prompt_token_ids=token_ids)
+        lora = self._loras[request.lora_name] if request.lora_name else None
+        queued, arrived = len(token_ids), time.monotonic()
+        self._queue(queued)
+        try:
+            outputs = self._engine.generate(
+                prompt, request.params, str(uuid.uuid4()), lora_request=lora, priority=request.priority
+            )
+            answer.begin(request.prompt if not request.exclude_prompt else "", request.stream, len(token_ids))
+            async for output in outputs:
+                if queued:
+                    self._queue(-queued)
+                    queued = 0
+                    self._wait_estimate += 0.1 * (time.monotonic() - arrived - self._wait_estimate)
+                if output.outputs[0].finish_reason == "abort":
+                    raise asyncio.CancelledError
+                answer.add(output)
+        finally:
+            self._queue(-queued)
+
+    def _admit(self, tokens: int) -> None:
+        limits, totals = self.config.limits, self._state.totals()
+        retry = f"retry after {max(1, math.ceil(self._wait_estimate))} s"
+        if totals.in_flight > self._capacity + limits.max_queued_requests or (
+            totals.engine_waiting >= limits.max_queued_requests and totals.in_flight > self._capacity
+        ):
+            raise OverloadedError(
+                f"{totals.in_flight - 1} requests are in flight and {totals.engine_waiting} of them wait "
+                f"(limit {limits.max_queued_requests}); {retry}"
+            )
+        if totals.queued_tokens and totals.queued_tokens + tokens > limits.max_queued_tokens:
+            raise OverloadedError(
+                f"{totals.queued_tokens} prompt tokens wait (limit {limits.max_queued_tokens}); {retry}"
+            )
+
+    def _queue(self, tokens: int) -> None:
+        self._queued_tokens += tokens
+        self._state.set("queued_tokens", self._queued_tokens)
+
+    def _count(self) -> None:
+        if len(self._answers) == 1:
+            self._state.set("progress", time.monotonic())  # the engine has not been asked for anything before
+        self._state.set("in_flight", len(self._answers))
+
+    # Off the token path ----------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """Cancelled requests, the drain marker, and the sign that the event loop runs."""
+        while not self._stopping.wait(POLL_SECONDS):
+            self._loop.call_soon_threadsafe(lambda: self._state.set("heartbeat", time.monotonic()))
+            for answer in list(self._answers):
+                if answer.client_gone():
+                    self._cancel(answer, Code.CANCELLED, "cancelled by the client")
+            if self.draining_since is None and self.directory.drain_marker.exists():
+                self.draining_since = time.monotonic()
+                logger.info("draining: %d requests in flight", len(self._answers))
+            if self.draining_since is not None:
+                left = self.draining_since + self.config.drain_seconds - DRAIN_MARGIN_SECONDS - time.monotonic()
+                if left <= 0:
+                    self._cancel_all(
+                        Code.UNAVAILABLE,
+                        f"this server is shutting down and its drain budget of {self.config.drain_seconds:g} s is over",
+                    )
+
+    def _engine_lost(self, reason: str) -> None:
+        self.dead = reason
+        self._cancel_all(Code.UNAVAILABLE, f"this server is going down: {reason}")
+
+    def _cancel_all(self, code: Code, reason: str) -> None:
+        for answer in list(self._answers):
+            self._cancel(answer, code, reason)
+
+    def _cancel(self, answer: Answer, code: Code, reason: str) -> None:
+        def cancel() -> None:
+            task = self._answers.get(answer)
+            if task and not answer.end_reason:
+                answer.end_reason = (code, reason)
+                task.cancel()
+
+        self._loop.call_soon_threadsafe(cancel)
+
+
+def _new_event_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

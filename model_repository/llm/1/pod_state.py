@@ -1,0 +1,112 @@
+"""What the processes of one pod share: a directory in memory, one slot of numbers per front end, the drain marker.
+
+A slot is written by its owner alone, so there are no locks; readers add up all slots and may be one update behind.
+"""
+
+import contextlib
+import mmap
+import os
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine_config import ConfigError
+
+DEFAULT_DIRECTORY = "/dev/shm/eks-llm"  # noqa: S108 - a memory volume of the pod, which Triton needs anyway
+_FIELDS = ("in_flight", "queued_tokens", "progress", "heartbeat", "engine_waiting", "engine_waiting_at")
+_SLOT = 64  # bytes: a cache line each, so that writers do not disturb each other
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """Paths under EKS_LLM_RUN_DIR."""
+
+    root: Path
+
+    @classmethod
+    def of_environment(cls) -> "RunDirectory":
+        return cls(Path(os.environ.get("EKS_LLM_RUN_DIR", DEFAULT_DIRECTORY)))
+
+    @property
+    def control_socket(self) -> Path:
+        return self.root / "engine.sock"
+
+    @property
+    def state(self) -> Path:
+        return self.root / "state"
+
+    @property
+    def metrics(self) -> Path:
+        """prometheus_client's files, one set per front end; the engine process adds them up."""
+        return self.root / "metrics"
+
+    @property
+    def drain_marker(self) -> Path:
+        """The pod's preStop hook makes this file right before SIGTERM: new requests are refused from then on."""
+        return self.root / "draining"
+
+    def claim(self, version: str) -> None:
+        """Takes the pod for a version of the model and empties the directory.
+
+        A memory volume outlives the container: a stale marker would refuse every request.
+
+        Raises:
+            ConfigError: another version of the model runs in this server already.
+        """
+        owner = self.root / "owner"
+        mine = f"{os.getppid()} {version}"
+        with contextlib.suppress(OSError):
+            server, other = owner.read_text().split()
+            if server == str(os.getppid()) and other != version:
+                raise ConfigError(
+                    f"version {other} of this model already owns the GPU; version {version} must be served by another "
+                    "pod (keep version_policy at one version)"
+                )
+        shutil.rmtree(self.root, ignore_errors=True)
+        self.metrics.mkdir(parents=True)
+        owner.write_text(mine)
+
+
+@dataclass(frozen=True)
+class Totals:
+    """The pod's numbers, over all front ends."""
+
+    in_flight: int
+    queued_tokens: int
+    progress: float
+    """When the engine last answered any front end (monotonic seconds)."""
+    oldest_heartbeat: float
+    engine_waiting: int
+    """Requests that wait in the scheduler, as it said last."""
+
+
+class PodState:
+    """The shared numbers. `index` is the slot that this process writes; the engine process writes none."""
+
+    def __init__(self, directory: RunDirectory, frontends: int, index: int | None = None) -> None:
+        size = frontends * _SLOT
+        with open(directory.state, "a+b") as file:
+            file.truncate(size)
+            self._values = memoryview(mmap.mmap(file.fileno(), size)).cast("d")
+        self._frontends = frontends
+        self._base = None if index is None else index * _SLOT // 8
+
+    def set(self, field: str, value: float) -> None:
+        if self._base is None:
+            raise RuntimeError("the engine process writes no slot")
+        self._values[self._base + _FIELDS.index(field)] = value
+
+    def totals(self) -> Totals:
+        slots = [
+            dict(zip(_FIELDS, self._values[start : start + len(_FIELDS)], strict=True))
+            for start in range(0, self._frontends * _SLOT // 8, _SLOT // 8)
+        ]
+        latest = max(slots, key=lambda slot: slot["engine_waiting_at"])
+        return Totals(
+            in_flight=int(sum(slot["in_flight"] for slot in slots)),
+            queued_tokens=int(sum(slot["queued_tokens"] for slot in slots)),
+            progress=max(slot["progress"] for slot in slots),
+            oldest_heartbeat=min(slot["heartbeat"] or time.monotonic() for slot in slots),
+            engine_waiting=int(latest["engine_waiting"]),
+        )

@@ -1,0 +1,26 @@
+"""Right answers from outside: the tiny model in Hugging Face transformers, greedy, in 32 bit."""
+
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+
+class Reference:
+    def __init__(self, directory: Path) -> None:
+        self.tokenizer = AutoTokenizer.from_pretrained(directory)
+        self._model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
+
+    def tokens(self, prompt: str) -> int:
+        return len(self.tokenizer(prompt).input_ids)
+
+    def greedy(self, prompt: str, tokens: int) -> tuple[str, str]:
+        """Text and finish reason of the greedy answer of at most `tokens` tokens."""
+        inputs = self.tokenizer(prompt, return_tensors="pt")
+        outputs = self._model.generate(
+            inputs.input_ids, max_new_tokens=tokens, do_sample=False, temperature=None, top_k=None, pad_token_id=1
+        )
+        new = outputs[0][inputs.input_ids.shape[1] :]
+        text = self.tokenizer.decode(new, skip_special_tokens=True)
+        # An answer that is cut inside a character ends before it.
+        return text.rstrip("\N{REPLACEMENT CHARACTER}"), "stop" if new[-1] == 1 else "length"

@@ -1,0 +1,45 @@
+"""A complete model that anyone can make in a second: 2-layer Llama with random weights and a byte-level BPE tokenizer."""
+
+import json
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+CONTEXT = 1024
+CORPUS = (
+    "The quick brown fox jumps over the lazy dog. Pack my box with five dozen liquor jugs.",
+    "Größe, naïve, 東京, привет, 🚀: text outside ASCII takes several bytes, and several tokens, for one character.",
+    '{"name": "value", "number": 12345, "list": [true, false, null]}',
+)
+
+
+def make(directory: Path, seed: int = 0, layers: int = 2, context: int = CONTEXT) -> Path:
+    """Writes config.json, generation_config.json, the tokenizer and model.safetensors; returns the directory."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=512, special_tokens=["<s>", "</s>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>").save_pretrained(directory)
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=512,
+        hidden_size=128,  # heads of 32: the CPU attention kernel has none below
+        intermediate_size=256,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=context,
+        bos_token_id=0,
+        eos_token_id=1,
+        initializer_range=0.2,  # large enough that greedy answers differ from prompt to prompt
+    )
+    LlamaForCausalLM(config).save_pretrained(directory)
+    generation = {"bos_token_id": 0, "eos_token_id": 1, "temperature": 0.5, "top_k": 40, "max_new_tokens": 24}
+    (directory / "generation_config.json").write_text(json.dumps(generation))
+    return directory
