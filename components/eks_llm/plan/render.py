@@ -154,7 +154,7 @@ def text(report: Report, console: Any) -> None:
         folded.stylize("bold", 0, len(name))
         for part in folded.wrap(console, room, overflow="fold"):
             part.rstrip()
-            console.print(Text(label.ljust(width), style) + part)
+            console.print(Text.assemble((label.ljust(width), style), part))
             label = ""
 
     console.print(Text.assemble((f"{report.project}/{report.stack}", "bold"), ("  plan without credentials", "dim")))
