@@ -1,0 +1,56 @@
+"""Ports of the platform on the loopback interface: a block of consecutive numbers, each with one user."""
+
+import socket
+
+from .process import PlatformError
+
+DEFAULT_BASE = 17440
+"""First port of the block; below Linux's range of ephemeral ports (32768 and up)."""
+
+USERS = (
+    "etcd",
+    "etcd-peer",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kwok",
+    "keda-operator-grpc",
+    "keda-operator-metrics",
+    "keda-operator-health",
+    "keda-adapter",
+    "keda-adapter-metrics",
+    "keda-webhooks",
+    "keda-webhooks-metrics",
+    "keda-webhooks-health",
+    "prometheus",
+)
+
+
+def allot(base: int = DEFAULT_BASE) -> dict[str, int]:
+    """The port of each user. Raises `PlatformError` if one is in use, which names it."""
+    ports = {user: base + offset for offset, user in enumerate(USERS)}
+    for user, port in ports.items():
+        if not is_free(port):
+            raise PlatformError(
+                f"port {port} (for {user}) is taken by another program. `ss -ltnp 'sport = :{port}'` shows which; end "
+                f"it, or choose another block of {len(USERS)} ports with EKS_LLM_PORTS={base + 1000}."
+            )
+    return ports
+
+
+def free_base() -> int:
+    """The first port of a free block; for tests, which may run while a platform is up."""
+    for base in range(DEFAULT_BASE + 1000, 32000, 100):
+        if all(is_free(base + offset) for offset in range(len(USERS))):
+            return base
+    raise PlatformError("no free block of ports")
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -1,0 +1,236 @@
+"""A container without a container runtime: one command in Linux namespaces of its own.
+
+    unshare … python -m embedded.sandbox SPEC.json     # started by `Sandbox`, inside fresh namespaces
+
+The command sees the machine's files read-only, its volumes where its manifest mounts them, its own processes, and a
+loopback interface of its own: so two pods may both listen on 0.0.0.0:8000. The ports that it declares are forwarded
+from listening sockets that were opened outside; there is no other way in, and none out.
+"""
+
+import asyncio
+import ctypes
+import fcntl
+import json
+import os
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Mount:
+    """Something that the container sees at a path of its own."""
+
+    target: str
+    """Path in the container."""
+    source: str = ""
+    """File or folder on this machine. Empty: an empty file system in memory."""
+    read_only: bool = False
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """A command and all that it sees."""
+
+    command: list[str]
+    environment: dict[str, str]
+    mounts: list[Mount] = field(default_factory=list[Mount])
+    working_directory: str = "/"
+
+    def start(self, folder: Path, log: Path, sockets: Mapping[int, socket.socket]) -> "Running":
+        """Starts it. `folder`: for scratch files; `sockets`: listening sockets by the port that they lead to."""
+        (folder / "root").mkdir(parents=True, exist_ok=True)
+        control_read, control_write = os.pipe()
+        ports = {port: listener.fileno() for port, listener in sockets.items()}
+        spec = {**asdict(self), "root": str(folder / "root"), "control": control_read, "ports": ports}
+        (folder / "sandbox.json").write_text(json.dumps(spec))
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [*_unshare(), sys.executable, "-m", "embedded.sandbox", str(folder / "sandbox.json")],
+                env={"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": str(ROOT)},
+                pass_fds=[control_read, *ports.values()],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        os.close(control_read)
+        return Running(process, control_write)
+
+
+@dataclass
+class Running:
+    """A started sandbox. It ends at the latest when this object's process does: it notices that the pipe closes."""
+
+    process: subprocess.Popen[bytes]
+    control: int
+
+    @property
+    def exit_code(self) -> int | None:
+        """As a shell tells it: 128 + the signal that ended it; None while it runs."""
+        return self.process.poll()
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to the command, and to no process that it started."""
+        os.write(self.control, bytes([number]))
+
+    def kill(self) -> None:
+        """Ends all of its processes at once."""
+        self.process.kill()  # `unshare --kill-child` takes the namespace's first process with it, and so all others
+        self.process.wait()
+
+    def close(self) -> None:
+        os.close(self.control)
+
+
+def _unshare() -> list[str]:
+    """Whoever is not root becomes root of a user namespace, which may mount."""
+    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    return ["unshare", *user, "--mount", "--net", "--pid", "--fork", "--kill-child", "--"]
+
+
+# Inside the namespaces ----------------------------------------------------------------------------------------------
+
+_libc = ctypes.CDLL(None, use_errno=True)
+MS_BIND, MS_REC = 0x1000, 0x4000
+SYS_MOUNT_SETATTR, AT_FDCWD, AT_RECURSIVE, MOUNT_ATTR_RDONLY = 442, -100, 0x8000, 1
+
+
+def mount(source: str, target: Path, kind: str = "", flags: int = 0, options: str = "") -> None:
+    """Mounts, by the system call of that name. Raises OSError."""
+    arguments = [part.encode() if part else None for part in (source, str(target), kind)]
+    if _libc.mount(*arguments, ctypes.c_ulong(flags), options.encode() if options else None):
+        number = ctypes.get_errno()
+        raise OSError(number, f"mount {source or kind} on {target}: {os.strerror(number)}")
+
+
+def make_read_only(target: Path) -> None:
+    """Makes a mount and all below it read-only: mount_setattr(2), which Linux has since 5.12."""
+    attributes = struct.pack("QQQQ", MOUNT_ATTR_RDONLY, 0, 0, 0)
+    call = _libc.syscall(SYS_MOUNT_SETATTR, AT_FDCWD, str(target).encode(), AT_RECURSIVE, attributes, len(attributes))
+    if call:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{target} cannot be made read-only: {os.strerror(number)}")
+
+
+def build_root(root: Path, mounts: list[Mount]) -> None:
+    """The container's file system at `root`: this machine's, and the volumes."""
+    mount("tmpfs", root, "tmpfs")
+    missing = {Path(item.target).parts[1] for item in mounts if not Path(item.target).exists()}
+    for entry in sorted(Path("/").iterdir()):
+        inside = root / entry.name
+        if entry.is_symlink():
+            inside.symlink_to(entry.readlink())
+        elif entry.name == "proc":
+            inside.mkdir()
+            mount("proc", inside, "proc")  # shows the namespace's own processes
+        elif entry.is_dir():
+            inside.mkdir()
+            if entry.name in missing:  # a layer above it, where folders to mount on can be made
+                upper, work = root / ".upper" / entry.name, root / ".work" / entry.name
+                for folder in (upper, work):
+                    folder.mkdir(parents=True)
+                mount("overlay", inside, "overlay", options=f"lowerdir={entry},upperdir={upper},workdir={work}")
+            else:
+                mount(str(entry), inside, flags=MS_BIND | MS_REC)
+                make_read_only(inside)
+    for item in sorted(mounts, key=lambda item: item.target.count("/")):
+        mount_volume(item, root / item.target.lstrip("/"))
+
+
+def mount_volume(item: Mount, target: Path) -> None:
+    """A volume of the container at `target`, which is made where it is missing."""
+    if item.source and not Path(item.source).is_dir():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.touch()
+    else:
+        target.mkdir(parents=True, exist_ok=True)
+    if item.source:
+        mount(item.source, target, flags=MS_BIND | MS_REC)
+    else:
+        mount("tmpfs", target, "tmpfs")
+    if item.read_only:
+        make_read_only(target)
+
+
+def raise_loopback() -> None:
+    """`ip link set lo up`."""
+    get_flags, set_flags, up = 0x8913, 0x8914, 1
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = struct.pack("16sh14x", b"lo", 0)
+        flags = struct.unpack("16sh14x", fcntl.ioctl(any_socket, get_flags, request))[1]
+        fcntl.ioctl(any_socket, set_flags, struct.pack("16sh14x", b"lo", flags | up))
+
+
+async def forward(ports: dict[int, int]) -> None:
+    """Passes connections of the inherited listening sockets on to the same ports in here, for ever."""
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+        if writer.can_write_eof():
+            writer.write_eof()
+
+    def to(port: int):  # noqa: ANN202
+        async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            try:
+                inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                writer.transport.abort()
+                return
+            try:
+                await asyncio.gather(pump(reader, inner_writer), pump(inner_reader, writer))
+            except OSError:
+                pass  # one side is gone, and so is the other below
+            finally:
+                writer.transport.abort() if inner_reader.exception() else writer.close()
+                inner_writer.close()
+
+        return connect
+
+    servers = [
+        await asyncio.start_server(to(port), sock=socket.socket(fileno=number)) for port, number in ports.items()
+    ]
+    await asyncio.gather(*(server.serve_forever() for server in servers))
+
+
+def obey(control: int, pid: int) -> None:
+    """Passes on each signal that arrives through the pipe, and ends everything when nobody is left to send one."""
+    while number := os.read(control, 1):
+        os.kill(pid, number[0])
+    os._exit(137)
+
+
+def main(spec_file: str) -> int:
+    spec = json.loads(Path(spec_file).read_text())
+    build_root(Path(spec["root"]), [Mount(**item) for item in spec["mounts"]])
+    raise_loopback()
+    os.chroot(spec["root"])
+    os.chdir(spec["working_directory"])
+    try:
+        child = subprocess.Popen(spec["command"], env=spec["environment"], start_new_session=True)
+    except OSError as error:
+        print(error, file=sys.stderr)
+        return 127
+    ports = {int(port): number for port, number in spec["ports"].items()}
+    threading.Thread(target=obey, args=(spec["control"], child.pid), daemon=True).start()
+    if ports:
+        threading.Thread(target=lambda: asyncio.run(forward(ports)), daemon=True).start()
+    while True:  # the first process of a namespace inherits orphans
+        pid, status = os.wait()
+        if pid == child.pid:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code
+
+
+if __name__ == "__main__":
+    sys.stdout.flush()
+    os._exit(main(sys.argv[1]))

@@ -1,0 +1,84 @@
+"""Fixtures of the cluster level: a real control plane, KEDA and Prometheus on this machine, one for the session."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from embedded.api import Api
+from embedded.controlplane import ControlPlane
+from embedded.keda import Keda
+from embedded.nodes import Nodes, add, gpu_node
+from embedded.ports import allot, free_base
+from embedded.prometheus import Prometheus
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "cluster: needs a control plane")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def somebody_elses_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A kubeconfig in the environment, as users have one. Nothing may read or change it: it is not even valid."""
+    file = tmp_path_factory.mktemp("real") / "kubeconfig"
+    file.write_text("production: hands off")
+    file.chmod(0o400)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KUBECONFIG", str(file))
+        patch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # nothing of ours may go through a proxy
+        yield file
+
+
+@pytest.fixture(scope="session")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane with three nodes of a p4d pool."""
+    plane = ControlPlane(tmp_path_factory.mktemp("plane"), allot(free_base()), os.environ.get("EKS_LLM_KUBERNETES", ""))
+    plane.start(print)
+    try:
+        nodes = Nodes(plane)
+        nodes.start(print)
+        try:
+            for index in range(3):
+                add(Api(plane.kubeconfig), gpu_node("a100", "p4d.24xlarge", "us-west-2b", index))
+            yield plane
+        finally:
+            nodes.stop()
+    finally:
+        plane.stop()
+
+
+@pytest.fixture(scope="session")
+def api(plane: ControlPlane) -> Api:
+    return Api(plane.kubeconfig)
+
+
+@pytest.fixture(scope="session")
+def prometheus(plane: ControlPlane) -> Iterator[Prometheus]:
+    prometheus = Prometheus(plane)
+    prometheus.start(print)
+    yield prometheus
+    prometheus.stop()
+
+
+@pytest.fixture(scope="session")
+def keda(plane: ControlPlane) -> Iterator[Keda]:
+    keda = Keda(plane)
+    keda.start(print)
+    yield keda
+    keda.stop()
+
+
+@pytest.fixture
+def namespace(api: Api, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A namespace of the test's own."""
+    name = request.node.name.replace("_", "-").partition("[")[0][:60]
+    manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    api.create(manifest)
+    yield name
+    api.delete(manifest)
+
+
+@pytest.fixture
+def eventually(api: Api) -> Callable[..., object]:
+    return api.wait
