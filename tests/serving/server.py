@@ -17,6 +17,7 @@ from typing import Any
 from embedded.serving_env import ROOT, ensure
 
 REPOSITORY = ROOT / "model_repository"
+EXAMPLE = ROOT / "examples" / "ensemble"
 START_SECONDS = 180
 
 
@@ -61,7 +62,9 @@ class Server:
 
     def _write_repository(self) -> None:
         repository = self.directory / "repository"
-        shutil.copytree(REPOSITORY, repository, ignore=shutil.ignore_patterns("__pycache__", "*.txt", "*.md"))
+        for source in (REPOSITORY, EXAMPLE):
+            ignored = shutil.ignore_patterns("__pycache__", "*.txt", "*.md")
+            shutil.copytree(source, repository, ignore=ignored, dirs_exist_ok=True)
         config = repository / "llm" / "config.pbtxt"
         text, replaced = re.subn(r"count: \d+", f"count: {self.document['frontends']}", config.read_text())
         assert replaced == 1

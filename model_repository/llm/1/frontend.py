@@ -6,7 +6,6 @@ Cancellation, deadlines and the drain marker are watched off that path.
 """
 
 import asyncio
-import json
 import logging
 import math
 import os
@@ -27,7 +26,7 @@ from vllm.exceptions import VLLMClientError
 from vllm.inputs import TokensPrompt, tokens_input
 from vllm.lora.request import LoRARequest
 from vllm.sampling_params import RequestOutputKind, SamplingParams
-from vllm.v1.engine.exceptions import EngineDeadError
+from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 from vllm.v1.metrics.loggers import StatLoggerBase
 
 logger = logging.getLogger("eks_llm.frontend")
@@ -161,18 +160,25 @@ class FrontEnd:
         except InvalidRequestError as error:
             answer.fail(Code.INVALID_ARG, str(error))
         except (VLLMClientError, ValueError) as error:  # vLLM's own checks of a request
-            answer.fail(Code.INVALID_ARG, str(error).strip().splitlines()[0] if str(error) else repr(error))
+            answer.fail(Code.INVALID_ARG, _reason(error))
         except OverloadedError as error:
             answer.fail(Code.UNAVAILABLE, str(error))
         except TimeoutError:
             answer.fail(Code.CANCELLED, f"deadline of {seconds:g} s exceeded after {answer.tokens} tokens")
         except asyncio.CancelledError:
             answer.fail(*(answer.end_reason or (Code.CANCELLED, "cancelled")))
+        except EngineGenerateError as error:
+            # Grammars are compiled as a request is taken in, by a library of their kind with errors of its own.
+            if request.params.structured_outputs is not None and not answer.tokens:
+                answer.fail(Code.INVALID_ARG, f"SAMPLING_PARAMETERS.structured_outputs: {_reason(error.__cause__)}")
+            else:
+                logger.exception("request failed")
+                answer.fail(Code.INTERNAL, _reason(error.__cause__ or error))
         except EngineDeadError:
             answer.fail(Code.UNAVAILABLE, f"the engine died after {answer.tokens} tokens; this server is going down")
         except Exception as error:
             logger.exception("request failed")
-            answer.fail(Code.INTERNAL, f"{type(error).__name__}: {error}")
+            answer.fail(Code.INTERNAL, _reason(error))
 
     async def _generate(self, request: ParsedRequest, answer: Answer) -> None:
         token_ids = await self._loop.run_in_executor(self._tokenizing, self._encode, request.prompt)
@@ -259,6 +265,12 @@ class FrontEnd:
                 task.cancel()
 
         self._loop.call_soon_threadsafe(cancel)
+
+
+def _reason(error: BaseException | None) -> str:
+    """An error's first line, with its type where it says nothing."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:

@@ -183,15 +183,13 @@ def _structured_outputs(value: Any) -> StructuredOutputsParams | None:
 def _sampling_params(
     values: dict[str, Any], structured: StructuredOutputsParams | None, limits: ModelLimits
 ) -> SamplingParams:
+    for key, value in values.items():  # the engine's tensors have 32 bits, and the generator's seed 64
+        if isinstance(value, int) and abs(value) > (largest := _MAX_SEED if key == "seed" else _MAX_INT):
+            raise InvalidRequestError(f"sampling parameters: {key} {value} is beyond {largest}")
     try:
         params = msgspec.convert({"max_tokens": None, **values}, SamplingParams, str_keys=True)
     except (msgspec.ValidationError, ValueError, TypeError, OverflowError) as error:
         raise InvalidRequestError(f"sampling parameters: {_first_line(error)}") from None
-    for key in ("max_tokens", "min_tokens", "top_k"):
-        if (getattr(params, key) or 0) > _MAX_INT:
-            raise InvalidRequestError(f"sampling parameters: {key} {getattr(params, key)} is more than {_MAX_INT}")
-    if params.seed is not None and not -_MAX_SEED <= params.seed <= _MAX_SEED:
-        raise InvalidRequestError(f"sampling parameters: seed {params.seed} is not a 64-bit number")
     if outside := [token for token in params.stop_token_ids or () if not 0 <= token < limits.vocabulary]:
         raise InvalidRequestError(
             f"sampling parameters: stop_token_ids {outside[:5]} are outside the vocabulary of {limits.vocabulary} tokens"
