@@ -1,5 +1,7 @@
 """A platform of plain resources: what the preview has to show, whichever component made it."""
 
+from typing import Any
+
 import pulumi
 import pulumi_aws as aws
 import pulumi_kubernetes as k8s
@@ -67,32 +69,28 @@ k8s.helm.v3.Release(
 namespace = k8s.core.v1.Namespace("llm", metadata={"name": "llm"}, opts=pulumi.ResourceOptions(provider=provider))
 service = Part("InferenceService", "chat")
 inside = pulumi.ResourceOptions(parent=service, provider=provider)
-meta = {"name": "chat", "namespace": "llm"}
+meta: Any = {"name": "chat", "namespace": "llm"}
 k8s.core.v1.Secret("chat-key", metadata=meta, string_data={"key": config.require_secret("apiKey")}, opts=inside)
 k8s.core.v1.ConfigMap("chat-engine", metadata=meta, data={"engine.json": "{}"}, opts=inside)
 k8s.core.v1.Service("chat", metadata=meta, spec={"ports": [{"port": 8000}]}, opts=inside)
-k8s.core.v1.Service("chat-headless", metadata={**meta, "name": "chat-pods"}, spec={"clusterIP": "None"}, opts=inside)
-k8s.apps.v1.Deployment(
-    "chat",
-    metadata=meta,
-    spec={
-        "selector": {"matchLabels": {"app": "chat"}},
-        "template": {
-            "metadata": {"labels": {"app": "chat"}},
-            "spec": {
-                "containers": [
-                    {
-                        "name": "server",
-                        "image": "nvcr.io/nvidia/tritonserver:26.08-vllm-python-py3@sha256:" + "0123456789abcdef" * 4,
-                        "env": [{"name": "API_KEY", "value": config.require_secret("apiKey")}],
-                        "resources": {"limits": {"nvidia.com/gpu": "4"}},
-                    }
-                ]
-            },
+k8s.core.v1.Service("chat-headless", metadata={**meta, "name": "chat-pods"}, spec={"cluster_ip": "None"}, opts=inside)
+deployment: Any = {
+    "selector": {"matchLabels": {"app": "chat"}},
+    "template": {
+        "metadata": {"labels": {"app": "chat"}},
+        "spec": {
+            "containers": [
+                {
+                    "name": "server",
+                    "image": "nvcr.io/nvidia/tritonserver:26.08-vllm-python-py3@sha256:" + "0123456789abcdef" * 4,
+                    "env": [{"name": "API_KEY", "value": config.require_secret("apiKey")}],
+                    "resources": {"limits": {"nvidia.com/gpu": "4"}},
+                }
+            ]
         },
     },
-    opts=inside,
-)
+}
+k8s.apps.v1.Deployment("chat", metadata=meta, spec=deployment, opts=inside)
 k8s.apiextensions.CustomResource(
     "chat-scaler",
     api_version="keda.sh/v1alpha1",
