@@ -8,6 +8,7 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from ipaddress import IPv4Network
 from typing import Annotated, Any, Generic, TypeVar, Union, cast, get_args
 
@@ -70,6 +71,37 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in cast(list[Any], value)]
     return value
+
+
+def component_inputs(model: Model, settings: type[Model]) -> dict[str, Any]:
+    """What a component tells the engine of itself: its settings, as a stack file writes them.
+
+    So a preview shows a changed setting at its component, and tools can size a platform from any program's resources.
+    """
+    return {
+        settings.model_fields[name].alias or name: _written(getattr(model, name))
+        for name in settings.model_fields
+        if name in model.model_fields_set
+    }
+
+
+def _written(value: Any) -> Any:
+    """A setting as JSON knows it. Outputs stay: the engine resolves them."""
+    if isinstance(value, Model):
+        return component_inputs(value, type(value))
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    if isinstance(value, dict):
+        return {key: _written(item) for key, item in cast(dict[Any, Any], value).items()}
+    if isinstance(value, (list, tuple)):
+        return [_written(item) for item in cast(list[Any], value)]
+    if isinstance(value, Enum):
+        return value.value
+    return (
+        value
+        if value is None or isinstance(value, (bool, pulumi.Output)) or type(value) in (int, float)
+        else str(value)
+    )
 
 
 # Problems -----------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from ..catalog.eks import CONTROL_PLANE_USD, KUBERNETES, AmiType, architecture
 from ..catalog.instances import INSTANCES
 from ..identity import pod_identity_trust, service_trust
-from ..inputs import Arn, Cidr, In, Model, nearest, validated
+from ..inputs import Arn, Cidr, In, Model, component_inputs, nearest, validated
 from ..placement import gpu_toleration
 from .nodes import METADATA_OPTIONS, REPAIR, release_problem, root_volume, tag_specifications
 
@@ -312,8 +312,8 @@ class Cluster(pulumi.ComponentResource):
     """Role of nodes, for further node groups."""
 
     def __init__(self, name: str, args: ClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("eks-llm:index:Cluster", name, {}, opts)
         model = validated(_Cluster, args, f'Cluster "{name}"')
+        super().__init__("eks-llm:index:Cluster", name, component_inputs(model, ClusterSettings), opts)
         if warning := support_warning(model.version, _today()):
             pulumi.log.warn(warning, self)
 

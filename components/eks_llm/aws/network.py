@@ -9,7 +9,7 @@ import pulumi
 import pulumi_aws as aws
 from pydantic import field_validator, model_validator
 
-from ..inputs import Cidr, In, Model, validated
+from ..inputs import Cidr, In, Model, component_inputs, validated
 
 # Arguments ----------------------------------------------------------------------------------------------------------
 
@@ -166,8 +166,8 @@ class Network(pulumi.ComponentResource):
     """Id of the public subnet of each zone: load balancers and NAT gateways."""
 
     def __init__(self, name: str, args: NetworkArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("eks-llm:index:Network", name, {}, opts)
         model = validated(_Network, args, f'Network "{name}"')
+        super().__init__("eks-llm:index:Network", name, component_inputs(model, NetworkSettings), opts)
         if model.existing:
             self.vpc_id = pulumi.Output.from_input(model.existing.vpc_id)
             self.private_subnet_ids = pulumi.Output.all(**model.existing.private_subnet_ids)

@@ -8,7 +8,7 @@ import pulumi_aws as aws
 from pydantic import AfterValidator, model_validator
 
 from ..identity import pod_identity_trust, policy
-from ..inputs import Arn, In, Model, Name, validated
+from ..inputs import Arn, In, Model, Name, component_inputs, validated
 
 # Arguments ----------------------------------------------------------------------------------------------------------
 
@@ -134,8 +134,8 @@ class Weights(pulumi.ComponentResource):
     """Role of each service."""
 
     def __init__(self, name: str, args: WeightsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("eks-llm:index:Weights", name, {}, opts)
         model = validated(_Weights, args, f'Weights "{name}"')
+        super().__init__("eks-llm:index:Weights", name, component_inputs(model, WeightsSettings), opts)
         if model.create:
             self.bucket, bucket_arn = self._create(name, model)
         else:

@@ -151,8 +151,8 @@ class GpuOperator(pulumi.ComponentResource):
     """The Helm release. GPU workloads depend on it, so that they go first."""
 
     def __init__(self, name: str, args: GpuOperatorArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("eks-llm:index:GpuOperator", name, {}, opts)
         model = validated(_GpuOperator, args, f'GpuOperator "{name}"')
+        super().__init__("eks-llm:index:GpuOperator", name, {}, opts)
         values = gpu_operator_values(model.ami_type.facts, model.mig, model.service_monitors)
         own = namespace(f"{name}-namespace", NAMESPACE, PodSecurity.PRIVILEGED, self)
         self.release = release(f"{name}-release", "gpu-operator", own.metadata.name, values, parent=self)

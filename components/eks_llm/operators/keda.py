@@ -63,8 +63,8 @@ class Keda(pulumi.ComponentResource):
     """The Helm release. What uses KEDA's custom resources depends on it, so that it goes first."""
 
     def __init__(self, name: str, args: KedaArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("eks-llm:index:Keda", name, {}, opts)
         model = validated(_Keda, args, f'Keda "{name}"')
+        super().__init__("eks-llm:index:Keda", name, {}, opts)
         values = keda_values(model.service_monitors)
         own = namespace(f"{name}-namespace", NAMESPACE, PodSecurity.RESTRICTED, self)
         self.release = release(f"{name}-release", "keda", own.metadata.name, values, parent=self)

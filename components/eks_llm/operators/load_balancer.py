@@ -131,8 +131,8 @@ class LoadBalancerController(pulumi.ComponentResource):
     their load balancers, and a load balancer that stays keeps the VPC from being deleted."""
 
     def __init__(self, name: str, args: LoadBalancerControllerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("eks-llm:index:LoadBalancerController", name, {}, opts)
         model = validated(_LoadBalancerController, args, f'LoadBalancerController "{name}"')
+        super().__init__("eks-llm:index:LoadBalancerController", name, {}, opts)
         values = controller_values(model.cluster_name, model.region, model.vpc_id, model.service_monitors)
         permissions = policy(*LOAD_BALANCER_POLICY)
         identity = pod_identity(name, model.cluster_name, NAMESPACE, SERVICE_ACCOUNT, policy=permissions, parent=self)

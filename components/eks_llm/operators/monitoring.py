@@ -8,7 +8,7 @@ import pulumi_kubernetes as k8s
 from pulumi_kubernetes.helm.v3 import Release
 from pydantic import Field, field_validator
 
-from ..inputs import In, Model, Size, validated
+from ..inputs import In, Model, Size, component_inputs, validated
 from ._helm import PodSecurity, namespace, release
 
 NAMESPACE = "monitoring"
@@ -171,8 +171,8 @@ class Monitoring(pulumi.ComponentResource):
     """Where pods of the cluster query Prometheus. Known at preview, and depends on the release."""
 
     def __init__(self, name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("eks-llm:index:Monitoring", name, {}, opts)
         model = validated(_Monitoring, args, f'Monitoring "{name}"')
+        super().__init__("eks-llm:index:Monitoring", name, component_inputs(model, MonitoringSettings), opts)
         here = pulumi.ResourceOptions(parent=self)
         own = namespace(f"{name}-namespace", NAMESPACE, PodSecurity.PRIVILEGED, self)
         storage = k8s.storage.v1.StorageClass(f"{name}-storage", **storage_class(), opts=here)

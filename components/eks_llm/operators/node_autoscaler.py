@@ -130,8 +130,8 @@ class NodeAutoscaler(pulumi.ComponentResource):
     """The Helm release."""
 
     def __init__(self, name: str, args: NodeAutoscalerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        super().__init__("eks-llm:index:NodeAutoscaler", name, {}, opts)
         model = validated(_NodeAutoscaler, args, f'NodeAutoscaler "{name}"')
+        super().__init__("eks-llm:index:NodeAutoscaler", name, {}, opts)
         values = autoscaler_values(model, model.kubernetes_version, model.cluster_name, model.region)
         permissions = pulumi.Output.from_input(model.cluster_name).apply(autoscaler_policy)
         identity = pod_identity(name, model.cluster_name, NAMESPACE, SERVICE_ACCOUNT, policy=permissions, parent=self)

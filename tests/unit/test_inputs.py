@@ -1,0 +1,112 @@
+"""Quantities, names and messages that all components share."""
+
+from typing import Any
+
+import pulumi
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from eks_llm.aws.network import Network
+from eks_llm.aws.node_pool import GpuNodePool, GpuNodePoolArgs, PoolSettings
+from eks_llm.inputs import Duration, In, Model, Name, Size, nearest, problems
+from eks_llm.plan.recorder import record
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("820ms", 0.82), ("90s", 90), ("10m", 600), ("1.5h", 5400), (" 2 s ", 2)]
+)
+def test_durations_are_seconds(text: str, seconds: float) -> None:
+    assert TypeAdapter(Duration).validate_python(text) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(("text", "gib"), [("512MiB", 0.5), ("200GiB", 200), ("2TiB", 2048)])
+def test_sizes_are_gib(text: str, gib: float) -> None:
+    assert TypeAdapter(Size).validate_python(text) == pytest.approx(gib)
+
+
+@pytest.mark.parametrize("text", ["200GB", "200", 200, "-5GiB", "1e3GiB", "nanGiB", "", None, True, "GiB"])
+def test_a_size_needs_a_number_and_a_binary_unit(text: Any) -> None:
+    with pytest.raises(ValidationError, match="MiB, GiB, TiB, such as 200GiB"):
+        TypeAdapter(Size).validate_python(text)
+
+
+@pytest.mark.parametrize("name", ["a", "llama-70b", "a" * 40])
+def test_names(name: str) -> None:
+    assert TypeAdapter(Name).validate_python(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "70b", "Llama", "llama_70b", "llama-", "löwe", "a" * 41, 70])
+def test_what_is_no_name(name: Any) -> None:
+    with pytest.raises(ValidationError):
+        TypeAdapter(Name).validate_python(name)
+
+
+class Inner(Model):
+    max_nodes: int
+    size: Size = Size(1)
+
+
+class Outer(Model):
+    inner_part: Inner
+    value: In[int] = 0
+
+
+def messages(content: dict[str, Any], snake_case: bool = False) -> list[str]:
+    with pytest.raises(ValidationError) as error:
+        Outer.model_validate(content)
+    return [str(problem) for problem in problems(error.value, Outer, snake_case)]
+
+
+def test_messages_name_path_value_and_the_nearest_key() -> None:
+    assert messages({"innerPart": {"maxNodes": "two", "sise": "1GiB"}}) == [
+        "innerPart.maxNodes: 'two': input should be a valid integer, unable to parse string as an integer",
+        "innerPart.sise: unknown key; did you mean 'size'?",
+    ]
+
+
+def test_messages_to_python_callers_use_their_names() -> None:
+    assert messages({"inner_part": {}}, snake_case=True) == ["inner_part.max_nodes: required, but missing"]
+
+
+def test_an_output_is_taken_on_trust_and_a_plain_value_is_checked() -> None:
+    output = pulumi.Output.from_input(3)
+    assert Outer.model_validate({"inner_part": {"max_nodes": 1}, "value": output}).value is output
+    assert messages({"innerPart": {"maxNodes": 1}, "value": "x"})[0].startswith("value: 'x'")
+
+
+def test_nearest_falls_back_to_all_names() -> None:
+    assert nearest("p4d", ["g5", "p4d.24xlarge"]) == " (known: g5, p4d.24xlarge)"
+
+
+def test_a_component_shows_its_settings_as_a_stack_file_writes_them() -> None:
+    pool = {
+        "instanceType": "p4d.24xlarge",
+        "zone": "us-west-2b",
+        "nodes": {"min": 0, "max": 2},
+        "capacity": {"kind": "capacityBlock", "id": "cr-0123456789abcdef0", "endsAt": "2099-01-01T11:30:00+00:00"},
+        "rootVolume": "100GiB",
+    }
+    wiring = dict.fromkeys(("cluster_name", "subnet_id", "security_group_id", "node_role_arn"), "x")
+
+    def program() -> None:
+        settings = PoolSettings.model_validate(pool).args()
+        GpuNodePool("a100", GpuNodePoolArgs(**settings, **wiring, kubernetes_version="1.35"))
+
+    shown = record(program).one("GpuNodePool").inputs
+    assert shown.keys() == pool.keys()
+    assert PoolSettings.model_validate(shown) == PoolSettings.model_validate(pool)
+
+
+def test_outputs_among_the_settings_are_resolved() -> None:
+    def program() -> None:
+        subnets: dict[str, pulumi.Input[str]] = {
+            "us-west-2a": pulumi.Output.from_input("subnet-a"),
+            "us-west-2b": "subnet-b",
+        }
+        Network("main", {"region": "us-west-2", "existing": {"vpc_id": "vpc-1", "private_subnet_ids": subnets}})
+
+    run = record(program)
+    assert run.one("Network").inputs["existing"]["privateSubnetIds"] == {
+        "us-west-2a": "subnet-a",
+        "us-west-2b": "subnet-b",
+    }
