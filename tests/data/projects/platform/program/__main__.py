@@ -73,7 +73,8 @@ meta: Any = {"name": "chat", "namespace": "llm"}
 k8s.core.v1.Secret("chat-key", metadata=meta, string_data={"key": config.require_secret("apiKey")}, opts=inside)
 k8s.core.v1.ConfigMap("chat-engine", metadata=meta, data={"engine.json": "{}"}, opts=inside)
 k8s.core.v1.Service("chat", metadata=meta, spec={"ports": [{"port": 8000}]}, opts=inside)
-k8s.core.v1.Service("chat-headless", metadata={**meta, "name": "chat-pods"}, spec={"cluster_ip": "None"}, opts=inside)
+pods: Any = {**meta, "name": "chat-pods"}
+k8s.core.v1.Service("chat-headless", metadata=pods, spec={"cluster_ip": "None"}, opts=inside)
 deployment: Any = {
     "selector": {"matchLabels": {"app": "chat"}},
     "template": {
