@@ -14,16 +14,15 @@ from eks_llm.operators.keda import Keda
 from eks_llm.operators.load_balancer import LoadBalancerController
 from eks_llm.operators.monitoring import Monitoring, MonitoringArgs
 from eks_llm.operators.node_autoscaler import NodeAutoscaler
+from eks_llm.preflight import outputs
 from eks_llm.serving.service import InferenceService, InferenceServiceArgs
 from settings import GRAFANA_SECRET, NAMESPACE, load
 
-# Settings: everything that is wrong with the stack file is said here, before anything is registered.
+# Settings: all that is wrong with the stack file, or cannot run, is said here, before anything is registered.
 stack = pulumi.get_stack()
 name = f"{pulumi.get_project()}-{stack}"
 settings = load(pulumi.Config(), stack)
 platform = settings.platform
-for warning in settings.warnings:
-    pulumi.log.warn(warning)
 
 # AWS: the network, the cluster, its GPU node pools, and the weights.
 tags = {"project": pulumi.get_project(), "stack": stack, **platform.tags}
@@ -117,3 +116,5 @@ for service_name, service in platform.services.items():
 pulumi.export("cluster", cluster.cluster_name)
 pulumi.export("services", {service_name: service.url for service_name, service in services.items()})
 pulumi.export("prometheus", monitoring.prometheus_url)
+for key, value in outputs(settings.report).items():
+    pulumi.export(key, value)

@@ -21,10 +21,11 @@ from eks_llm.aws.node_pool import PoolSettings
 from eks_llm.aws.weights import WeightsSettings
 from eks_llm.catalog.eks import AmiType
 from eks_llm.catalog.images import IMAGES, driver_problem
-from eks_llm.catalog.instances import INSTANCES
 from eks_llm.inputs import InvalidArgs, Model, Name, Problem, nearest, problems
 from eks_llm.operators.monitoring import MonitoringSettings
+from eks_llm.preflight import check
 from eks_llm.serving.service import ServiceSettings
+from eks_llm.sizing.report import Report
 
 GRAFANA_SECRET = "grafanaAdminPassword"  # noqa: S105 the name of a key
 """Config key of the password of Grafana's `admin` user."""
@@ -67,8 +68,9 @@ class Settings:
 
     platform: Platform
     region: str
-    warnings: list[str]
     config: pulumi.Config
+    report: Report
+    """What the stack needs and costs."""
 
     @property
     def ami_type(self) -> AmiType:
@@ -81,7 +83,10 @@ class Settings:
 
 
 def load(config: pulumi.Config, stack: str) -> Settings:
-    """The settings of `stack`. Raises `InvalidArgs` with every problem: file, key path, bad value, what is right."""
+    """The settings of `stack`; what is doubtful is logged as a warning.
+
+    Raises `InvalidArgs` with every problem: file, key path, bad value, what would be right.
+    """
     found: list[Problem] = []
     region = pulumi.Config("aws").get("region") or ""
     if not re.fullmatch(r"[a-z]{2}(-[a-z]+)+-\d", region):
@@ -89,7 +94,9 @@ def load(config: pulumi.Config, stack: str) -> Settings:
 
     sections, bad = _sections(_raw(config))
     found += bad
-    found += [problem for check in CHECKS for problem in check(sections, region)]
+    found += [problem for rule in RULES for problem in rule(sections, region)]
+    report = _sized(sections, region)
+    found += [Problem(_full(finding.path), finding.message) for finding in report.errors]
     found += _plain_secrets(config, sections)
     if found:
         raise InvalidArgs(f"Pulumi.{stack}.yaml", sorted(set(found), key=lambda problem: problem.path))
@@ -99,7 +106,10 @@ def load(config: pulumi.Config, stack: str) -> Settings:
              if config.get(key) is None]  # fmt: skip
     if unset and not pulumi.runtime.is_dry_run():
         raise InvalidArgs(f"Pulumi.{stack}.yaml", [Problem("", text) for text in unset])
-    return Settings(platform, region, [*unset, *_warnings(platform)], config)
+    sized = [f"{_full(finding.path)}: {finding.message}" for finding in report.warnings]
+    for warning in (*unset, *_warnings(platform), *sized):
+        pulumi.log.warn(warning)
+    return Settings(platform, region, config, report)
 
 
 # Reading ------------------------------------------------------------------------------------------------------------
@@ -203,27 +213,18 @@ def _placement(sections: SimpleNamespace, _region: str) -> Iterator[Problem]:
             yield Problem(f"{path}.pool", f"no pool {service.pool!r}{nearest(service.pool, list(pools))}")
             continue
         pool = pools[service.pool]
-        for key, message in service.misfits(pool.instance_type):
-            yield Problem(f"{path}.{key}", message)
         if problem := driver_problem(IMAGES[service.runtime.value], pool.ami_type.facts.driver):
             yield Problem(f"{path}.runtime", problem)
 
 
-def _gpu_budget(sections: SimpleNamespace, _region: str) -> Iterator[Problem]:
-    services = getattr(sections, "services", {})
-    for name, pool in getattr(sections, "gpu_pools", {}).items():
-        per_node = INSTANCES[pool.instance_type].gpus
-        used = [service for service in services.values() if service.pool == name]
-        for limit, key in (("max", "nodes.max"), ("min", "nodes.max")):
-            asked = sum(getattr(service.scaling, limit) * service.gpus for service in used)
-            if asked > pool.nodes.max * per_node:
-                nodes = -(-asked // per_node)
-                yield Problem(
-                    f"platform.gpuPools.{name}.{key}",
-                    f"{pool.nodes.max} node(s) have {pool.nodes.max * per_node} GPUs, but the services of this pool "
-                    f"ask for {asked} at their {limit}imum; set it to {nodes}, or lower their scaling.{limit}",
-                )
-                break
+def _sized(sections: SimpleNamespace, region: str) -> Report:
+    """Memory, parallelism, GPU budget, quotas and cost of what is sound so far."""
+    rest = {name: getattr(sections, name, None) for name in ("network", "cluster", "monitoring")}
+    return check(region, getattr(sections, "gpu_pools", {}), getattr(sections, "services", {}), **rest)
+
+
+def _full(path: str) -> str:
+    return path if ":" in path else f"platform.{path}"
 
 
 def _one_ami_family(sections: SimpleNamespace, _region: str) -> Iterator[Problem]:
@@ -244,7 +245,7 @@ def _weights_buckets(sections: SimpleNamespace, _region: str) -> Iterator[Proble
             )
 
 
-CHECKS = [_some_pool, _zones, _ranges, _placement, _gpu_budget, _one_ami_family, _weights_buckets]
+RULES = [_some_pool, _zones, _ranges, _placement, _one_ami_family, _weights_buckets]
 
 
 def _plain_secrets(config: pulumi.Config, sections: SimpleNamespace) -> Iterator[Problem]:

@@ -129,11 +129,12 @@ def imports(file: Path) -> Iterator[str]:
             yield from (".".join([*filter(None, origin), alias.name]) for alias in node.names)
 
 
-ROOMS = {"aws", "operators", "serving", "sizing", "catalog", "plan", "cli"}
+ROOMS = {"aws", "operators", "serving", "sizing", "catalog", "preflight", "plan", "cli"}
 MAY_IMPORT = {
     **{layer: {layer, "sizing", "catalog"} for layer in LAYERS},
     "sizing": {"sizing", "catalog"},
     "catalog": {"catalog"},
+    "preflight": {*LAYERS, "sizing", "catalog"},
     "plan": ROOMS - {"cli"},
     "cli": ROOMS,
 }

@@ -69,8 +69,14 @@ def test_messages_to_python_callers_use_their_names() -> None:
 
 
 def test_an_output_is_taken_on_trust_and_a_plain_value_is_checked() -> None:
-    output = pulumi.Output.from_input(3)
-    assert Outer.model_validate({"inner_part": {"max_nodes": 1}, "value": output}).value is output
+    seen: list[bool] = []
+
+    def program() -> None:
+        output = pulumi.Output.from_input(3)
+        seen.append(Outer.model_validate({"inner_part": {"max_nodes": 1}, "value": output}).value is output)
+
+    record(program)
+    assert seen == [True]
     assert messages({"innerPart": {"maxNodes": 1}, "value": "x"})[0].startswith("value: 'x'")
 
 

@@ -37,19 +37,21 @@ def platform() -> dict[str, Any]:
     }
 
 
-def settings(content: Any, *, secrets: tuple[str, ...] = (), preview: bool = True, **config: str | None) -> Settings:
-    """The settings of a stack with this `platform` object and these other config values."""
+def settings(
+    content: Any, *, secrets: tuple[str, ...] = (), preview: bool = True, **config: str | None
+) -> tuple[Settings, list[str]]:
+    """The settings of a stack with this `platform` object and these other config values, and the warnings."""
     loaded: list[Settings] = []
     full: dict[str, Any] = {"aws:region": "us-west-2", "eks-llm:platform": content}
     full |= {key.replace("__", ":"): value for key, value in config.items()}
-    record(
+    run = record(
         lambda: loaded.append(load(pulumi.Config(), "prod")),
         stack="prod",
         config={key: value for key, value in full.items() if value is not None},
         secret_keys=[f"eks-llm:{key}" for key in secrets],
         preview=preview,
     )
-    return loaded[0]
+    return loaded[0], run.warnings
 
 
 def problems(content: Any, **config: Any) -> list[str]:
@@ -139,7 +141,7 @@ def test_refuses(change: Callable[[dict[str, Any]], None], path: str, message: s
 
 
 def test_a_sound_stack_loads() -> None:
-    assert settings(platform()).platform.services["llama"].tensor_parallel == 2
+    assert settings(platform())[0].platform.services["llama"].tensor_parallel == 2
 
 
 def test_all_problems_come_at_once_also_those_that_cross_sections() -> None:
@@ -170,7 +172,7 @@ def test_a_secret_in_plain_text_is_refused_and_not_repeated() -> None:
 def test_a_preview_warns_of_missing_secrets_and_an_update_stops() -> None:
     content = platform()
     content["services"]["llama"]["apiKeySecret"] = "apiKey"
-    warnings = settings(content).warnings
+    _, warnings = settings(content)
     assert [w for w in warnings if "pulumi config set --secret apiKey" in w]
     lines = problems(content, preview=False)
     assert len(lines) == 2
@@ -189,7 +191,7 @@ def test_refuses_an_image_that_is_too_new_for_the_driver_of_the_nodes(monkeypatc
 def test_warns_of_a_pool_that_no_service_uses() -> None:
     content = platform()
     content["gpuPools"]["spare"] = copy.deepcopy(content["gpuPools"]["a100"])
-    assert [w for w in settings(content).warnings if w.startswith("gpuPools.spare: no service uses this pool")]
+    assert [w for w in settings(content)[1] if w.startswith("gpuPools.spare: no service uses this pool")]
 
 
 @pytest.mark.parametrize("stack", ["dev", "prod"])

@@ -98,6 +98,9 @@ RETENTION_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731,
 OPEN_PREFIX = 8
 """Ranges wider than this hold a good part of the internet."""
 
+SYSTEM_ROOT_GIB = 80
+"""Root volume of a system node: the images of add-ons and operators, and pods' scratch space."""
+
 
 class SystemNodes(Model):
     instance_types: list[str] = ["m7i.xlarge"]
@@ -473,7 +476,7 @@ class Cluster(pulumi.ComponentResource):
             f"{name}-system",
             metadata_options=METADATA_OPTIONS,
             # Operator images and Prometheus' scratch space; its data is on volumes of its own.
-            block_device_mappings=root_volume(gib=80, throughput_mibs=125),
+            block_device_mappings=root_volume(gib=SYSTEM_ROOT_GIB, throughput_mibs=125),
             tag_specifications=tag_specifications({"Name": f"{name}-system", **model.tags}),
             opts=here,
         )

@@ -108,7 +108,8 @@ def cost(stack: Stack, capacity: Capacity, fits: dict[str, Fit], today: datetime
         findings.append(
             Finding("aws:region", f"no prices of NAT, endpoints, volumes and system nodes in {stack.region}")
         )
-    lines.append(_control_plane(stack, today, findings))
+    if stack.kubernetes_version:
+        lines.append(_control_plane(stack, today, findings))
     services = tuple(
         _service(service, fits[service.name], rates.get(service.pool), _pool(stack, service))
         for service in stack.services
@@ -145,13 +146,13 @@ def _pool_line(budget: PoolBudget, price: float, note: str) -> Line:
 
 def _platform(stack: Stack, prices: RegionPrices, capacity: Capacity, findings: list[Finding]) -> list[Line]:
     lines: list[Line] = []
-    node = stack.prices.get(stack.system_node_type) or prices.nodes.get(stack.system_node_type)
     low, high = stack.system_nodes
-    if node is None:
+    node = stack.prices.get(stack.system_node_type) or prices.nodes.get(stack.system_node_type)
+    if high and node is None:
         findings.append(
             Finding("cluster.systemNodes", f"no price of {stack.system_node_type} is known, so the bill lacks it")
         )
-    else:
+    elif high and node:
         what = f"system nodes: {low} to {high} x {stack.system_node_type}"
         lines.append(Line(what, low * node * HOURS, low * node * HOURS, high * node * HOURS, f"{node:g} an hour"))
     if stack.nat_gateways:

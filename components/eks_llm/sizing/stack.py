@@ -81,6 +81,7 @@ class Stack:
 
     region: str
     kubernetes_version: str
+    """Minor, e.g. `1.35`; empty: the control plane is not part of the stack."""
     pools: tuple[Pool, ...]
     services: tuple[Service, ...]
     system_node_type: str = "m7i.xlarge"
@@ -97,4 +98,6 @@ class Stack:
     """USD per hour and instance that replace the catalogue's, by instance type."""
 
     def used_by(self, pool: Pool) -> list[Service]:
-        return [service for service in self.services if service.pool == pool.name]
+        """Services on `pool`, without those whose replica no node of it can hold: that is a fault of their own."""
+        held = pool.instance.gpus
+        return [service for service in self.services if service.pool == pool.name and service.gpus <= held]
