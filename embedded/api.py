@@ -1,5 +1,6 @@
 """A Kubernetes client for one kubeconfig file, and no other: it looks at nothing in the caller's environment."""
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -97,7 +98,7 @@ class Api:
 
     def raw(self, path: str) -> Manifest:
         """GET of any path, e.g. `/apis/external.metrics.k8s.io/v1beta1`."""
-        return self._client.request("get", path).to_dict()
+        return json.loads(self._client.request("get", path, serialize=False).data)
 
     def wait(self, what: str, condition: Callable[[], object], timeout: float = 30) -> Any:
         """Waits until `condition` is true and returns what it returned. Errors of the API count as not yet.

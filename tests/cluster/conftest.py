@@ -72,7 +72,7 @@ def keda(plane: ControlPlane) -> Iterator[Keda]:
 @pytest.fixture
 def namespace(api: Api, request: pytest.FixtureRequest) -> Iterator[str]:
     """A namespace of the test's own."""
-    name = request.node.name.replace("_", "-").partition("[")[0][:60]
+    name = request.node.name.replace("_", "-").partition("[")[0][:60].strip("-")
     manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     api.create(manifest)
     yield name

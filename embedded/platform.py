@@ -1,0 +1,166 @@
+"""The whole platform on one machine: `up`, `down` and `status`.
+
+    python -m embedded.platform up | down | status
+
+Everything it starts and writes is below `.local/platform/` of this checkout. `up` leaves the platform running and
+returns; when it fails or is interrupted, it leaves nothing. One command at a time: a lock says so.
+"""
+
+import fcntl
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import images, ports
+from .api import Api, Manifest
+from .controlplane import PARTS, ControlPlane
+from .keda import PARTS as KEDA_PARTS
+from .keda import Keda
+from .nodes import Nodes, add
+from .process import PlatformError, pid_of, recorded, stop
+from .prometheus import PARTS as PROMETHEUS_PARTS
+from .prometheus import Prometheus
+from .runner import PROCESS as RUNNER
+from .runner import PodRunner
+from .tools import ToolError
+
+HOME = Path(__file__).parents[1] / ".local" / "platform"
+ALL = (*PARTS, "kwok", *PROMETHEUS_PARTS, *KEDA_PARTS, RUNNER)
+"""Names of all processes of a complete platform."""
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the cluster consists of."""
+
+    local_nodes: list[Manifest]
+    """Nodes whose pods run as processes: `nodes.gpu_node(…, fake=False)`."""
+    fake_nodes: list[Manifest]
+    """Nodes whose pods only seem to run: `nodes.gpu_node(…)`."""
+    images: dict[str, images.Stand]
+    """What stands in for images: `images.stands(…)`."""
+
+
+@dataclass(frozen=True)
+class Platform:
+    """A platform with its state folder."""
+
+    home: Path = HOME
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.home / "kubeconfig"
+
+    def up(self, shape: Shape, base_port: int = ports.DEFAULT_BASE, progress: Progress = lambda _: None) -> None:
+        """Starts what is not running. Raises `PlatformError` or `ToolError`, and then leaves nothing."""
+        with self._lock():
+            begin = time.monotonic()
+            if self.is_up():
+                progress("the platform is up already")
+                return
+            if recorded(self.home):
+                progress("an earlier run was killed: ending what it left, and starting afresh")
+            self._clear()
+            try:
+                self._start(shape, base_port, progress)
+            except BaseException:  # Ctrl-C too
+                progress("stopping what was started")
+                self._clear(keep_logs=True)
+                raise
+            progress(f"platform up in {time.monotonic() - begin:.1f} s")
+
+    def down(self, progress: Progress = lambda _: None) -> None:
+        """Ends all processes and removes their state. Logs stay until the next `up`."""
+        with self._lock():
+            begin = time.monotonic()
+            self._clear(keep_logs=True)
+            progress(f"platform down in {time.monotonic() - begin:.1f} s")
+
+    def is_up(self) -> bool:
+        return all(pid_of(self.home, name) for name in ALL)
+
+    def status(self) -> dict[str, int | None]:
+        """The pid of every process; None for one that does not run."""
+        return {name: pid_of(self.home, name) for name in ALL}
+
+    def _start(self, shape: Shape, base_port: int, progress: Progress) -> None:
+        plane = ControlPlane(self.home, ports.allot(base_port))
+        plane.start(progress)
+        api = Api(plane.kubeconfig)
+        Nodes(plane).start(progress)
+        images.save(self.home / "images.json", shape.images)
+        PodRunner(plane).start(shape.local_nodes)
+        for node in shape.fake_nodes:
+            add(api, node)
+        progress(f"nodes ready: {len(shape.local_nodes)} local, {len(shape.fake_nodes)} fake")
+        Prometheus(plane).start(progress)
+        Keda(plane).start(progress)
+
+    def _clear(self, keep_logs: bool = False) -> None:
+        """Ends every recorded process, those with clients first, and removes all state."""
+        names = recorded(self.home)
+        last = [name for name in ("kube-apiserver", "etcd") if name in names]
+        stop(self.home, [name for name in names if name not in last])
+        for name in last:
+            stop(self.home, [name])
+        for entry in self.home.glob("*"):
+            if entry.name == "lock" or (keep_logs and entry.name == "logs"):
+                continue
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+    @contextmanager
+    def _lock(self) -> Iterator[None]:
+        """One command at a time. The kernel frees the lock when its holder ends, however it ends."""
+        self.home.mkdir(parents=True, exist_ok=True)
+        with (self.home / "lock").open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                raise PlatformError(
+                    f"another command is starting or stopping the platform (pid {file.read().strip() or 'unknown'}); "
+                    "wait for it, or end it"
+                ) from None
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            yield
+
+
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 1 or arguments[0] not in ("up", "down", "status"):
+        print("usage: python -m embedded.platform up | down | status", file=sys.stderr)
+        return 2
+    platform = Platform()
+
+    def say(line: str) -> None:
+        print(line, flush=True)
+
+    try:
+        if arguments[0] == "up":
+            base = os.environ.get("EKS_LLM_PORTS", str(ports.DEFAULT_BASE))
+            platform.up(Shape([], [], {}), int(base), say)
+            say(f"KUBECONFIG={platform.kubeconfig}")
+        elif arguments[0] == "down":
+            platform.down(say)
+        else:
+            for name, pid in platform.status().items():
+                say(f"{name:26} {f'pid {pid}' if pid else 'not running'}")
+    except (PlatformError, ToolError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\ninterrupted; nothing is left running", file=sys.stderr)
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

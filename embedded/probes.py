@@ -1,0 +1,114 @@
+"""Kubelet's probes and hooks, against a pod's address on the loopback interface."""
+
+import http.client
+import socket
+import threading
+import time
+from dataclasses import dataclass, field
+
+from .api import Manifest
+from .pod import NotEmulated
+
+DEFAULTS = {
+    "initialDelaySeconds": 0,
+    "periodSeconds": 10,
+    "timeoutSeconds": 1,
+    "successThreshold": 1,
+    "failureThreshold": 3,
+}
+"""Source: Kubernetes API reference, Probe v1 core."""
+KINDS = ("startupProbe", "livenessProbe", "readinessProbe")
+
+
+@dataclass
+class Probes:
+    """The probes of one running container. `started`, `ready` and `failed` say where they stand."""
+
+    container: Manifest
+    address: str
+    ports: dict[str, int]
+    started: bool = False
+    ready: bool = False
+    failed: str = ""
+    """Why the container must be restarted; empty: it need not."""
+    message: str = ""
+    """What the last failure was."""
+    _over: threading.Event = field(default_factory=threading.Event)
+
+    def start(self) -> None:
+        """Probes in threads of its own until `stop`. Raises `NotEmulated`."""
+        for kind in KINDS:
+            if kind in self.container:
+                check(self.container[kind], self.address, self.ports, dry_run=True)
+        self.started = "startupProbe" not in self.container
+        self.ready = self.started and "readinessProbe" not in self.container
+        for kind in KINDS:
+            if kind in self.container:
+                threading.Thread(target=self._run, args=(kind,), daemon=True).start()
+
+    def stop(self) -> None:
+        self._over.set()
+
+    def _run(self, kind: str) -> None:
+        probe = {**DEFAULTS, **self.container[kind]}
+        while kind != "startupProbe" and not self.started:
+            if self._over.wait(0.05):
+                return
+        self._over.wait(probe["initialDelaySeconds"])
+        successes = failures = 0
+        while not self._over.is_set():
+            begin = time.monotonic()
+            try:
+                check(probe, self.address, self.ports)
+                successes, failures = successes + 1, 0
+            except (OSError, http.client.HTTPException) as error:
+                successes, failures = 0, failures + 1
+                self.message = f"{kind}: {error or type(error).__name__}"
+            if successes >= probe["successThreshold"] and self._succeeded(kind):
+                return
+            if failures >= probe["failureThreshold"]:
+                self._failed(kind, failures)
+            self._over.wait(max(0.0, probe["periodSeconds"] - (time.monotonic() - begin)))
+
+    def _succeeded(self, kind: str) -> bool:
+        """True if this probe has nothing more to do."""
+        if kind == "startupProbe":
+            self.started = True
+            self.ready = "readinessProbe" not in self.container
+        elif kind == "readinessProbe":
+            self.ready = True
+        return kind == "startupProbe"
+
+    def _failed(self, kind: str, failures: int) -> None:
+        if kind == "readinessProbe":
+            self.ready = False
+        else:
+            self.failed = f"{self.message} ({failures} times)"
+
+
+def check(probe: Manifest, address: str, ports: dict[str, int], dry_run: bool = False) -> None:
+    """Asks once. Raises OSError or HTTPException if the answer is no, and `NotEmulated`."""
+    timeout = probe.get("timeoutSeconds", 1)
+    if request := probe.get("httpGet"):
+        if request.get("scheme", "HTTP") != "HTTP" or "host" in request:
+            raise NotEmulated("httpGet over HTTPS, or of another host")
+        if dry_run:
+            return
+        connection = http.client.HTTPConnection(address, _port(request["port"], ports), timeout=timeout)
+        try:
+            headers = {item["name"]: item["value"] for item in request.get("httpHeaders", [])}
+            connection.request("GET", request.get("path", "/"), headers=headers)
+            status = connection.getresponse().status
+        finally:
+            connection.close()
+        if not 200 <= status < 400:
+            raise OSError(f"HTTP status {status}")
+    elif request := probe.get("tcpSocket"):
+        if not dry_run:
+            socket.create_connection((address, _port(request["port"], ports)), timeout).close()
+    else:
+        raise NotEmulated(f"a probe that is neither httpGet nor tcpSocket: {sorted(probe)}")
+
+
+def _port(port: int | str, ports: dict[str, int]) -> int:
+    return port if isinstance(port, int) else ports[port]

@@ -1,0 +1,237 @@
+"""Real Prometheus, configured from the PodMonitor and PrometheusRule objects in the cluster.
+
+    python -m embedded.prometheus HOME     # keeps the configuration of a running one up to date
+
+What the Prometheus operator does on EKS is done here by `configuration` and a loop that polls. Understood are the
+fields that our own objects use; a monitor with others is refused, rather than scraped in another way than on EKS.
+"""
+
+import re
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.request import ProxyHandler, Request, build_opener
+
+import yaml
+
+from eks_llm.catalog.charts import CHARTS
+
+from .addresses import POD_PREFIX
+from .api import Api, Manifest
+from .controlplane import LOOPBACK, ControlPlane
+from .process import PlatformError, Process, stop
+from .tools import provide
+from .tools.source import go_module
+
+MODULE = "github.com/prometheus-operator/prometheus-operator"
+CRD_CHART = "prometheus-operator-crds"
+PARTS = ("prometheus", "prometheus-configuration")
+"""Names of the processes, in the order of their start."""
+POLL_SECONDS = 2.0
+DEFAULT_INTERVAL = "30s"
+"""The operator's default, for scrapes and for rules."""
+
+LOOPBACK_OF_PODS = {
+    "source_labels": ["__address__"],
+    "regex": rf"10\.({re.escape(POD_PREFIX.removeprefix('10.'))}.+)",
+    "replacement": "127.$1",
+    "target_label": "__address__",
+}
+"""Pods of `local` nodes are reached on the loopback interface, see addresses.py."""
+ENDPOINT_FIELDS = {
+    "port", "path", "scheme", "interval", "scrapeTimeout", "honorLabels", "relabelings", "metricRelabelings",
+}  # fmt: skip
+SPEC_FIELDS = {"selector", "podMetricsEndpoints", "jobLabel", "sampleLimit"}
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """Prometheus for a control plane that is up."""
+
+    plane: ControlPlane
+
+    @property
+    def url(self) -> str:
+        return f"http://{LOOPBACK}:{self.plane.ports['prometheus']}"
+
+    def start(self, progress: Callable[[str], None] = lambda _: None) -> None:
+        """Applies the operator's CRDs and starts Prometheus, and what configures it. Raises `PlatformError`."""
+        api = Api(self.plane.kubeconfig)
+        for crd in custom_resource_definitions():
+            api.apply(crd)
+        self.configure([], [])
+        try:
+            for process in self._processes():
+                seconds = process.start()
+                progress(f"{process.name} ready in {seconds:.1f} s")
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        stop(self.plane.home, PARTS)
+
+    def configure(self, monitors: list[Manifest], rules: list[Manifest]) -> bool:
+        """Writes the configuration for these objects. True if it changed; then `reload` is due."""
+        folder = self.plane.home / "prometheus"
+        (folder / "rules").mkdir(parents=True, exist_ok=True)
+        files = {folder / "rules" / f"{_id(rule)}.yml": {"groups": rule["spec"]["groups"]} for rule in rules}
+        own = {"prometheus": self.plane.ports["prometheus"], "keda-operator": self.plane.ports["keda-operator-metrics"]}
+        files[folder / "prometheus.yml"] = configuration(monitors, self.plane.kubeconfig, own)
+        old = {file: file.read_text() for file in [*folder.glob("*.yml"), *folder.glob("rules/*.yml")]}
+        new = {file: yaml.safe_dump(content, sort_keys=False) for file, content in files.items()}
+        for file in old.keys() - new.keys():
+            file.unlink()
+        for file, text in new.items():
+            file.write_text(text)
+        return old != new
+
+    def reload(self) -> None:
+        """Raises OSError; Prometheus keeps its old configuration if it cannot use the new one."""
+        _get(f"{self.url}/-/reload", method="POST")
+
+    def follow(self) -> None:
+        """Polls the objects for ever, and reloads Prometheus when they change. Errors are logged, and tried again."""
+        api, said = Api(self.plane.kubeconfig), ""
+        while True:
+            problem = ""
+            try:
+                objects = [api.list("monitoring.coreos.com/v1", kind) for kind in ("PodMonitor", "PrometheusRule")]
+                if self.configure(*objects):
+                    self.reload()
+                    print("reloaded for {} PodMonitors, {} PrometheusRules".format(*map(len, objects)), flush=True)
+            except Exception as error:  # the API server restarts, a rule is invalid: the next turn may do
+                problem = f"{type(error).__name__}: {error}"
+            if problem and problem != said:
+                print(problem, flush=True)
+            said = problem
+            time.sleep(POLL_SECONDS)
+
+    def _processes(self) -> list[Process]:
+        home, port = self.plane.home, self.plane.ports["prometheus"]
+        flags = {
+            "config.file": str(home / "prometheus" / "prometheus.yml"),
+            "storage.tsdb.path": str(home / "prometheus" / "data"),
+            "storage.tsdb.retention.time": "1d",
+            "web.listen-address": f"{LOOPBACK}:{port}",
+        }
+        command = [str(provide("prometheus")), *(f"--{flag}={value}" for flag, value in flags.items())]
+        command.append("--web.enable-lifecycle")
+        configurator = [sys.executable, "-m", "embedded.prometheus", str(home)]
+        root = str(Path(__file__).parents[1])
+        return [
+            Process("prometheus", command, home, lambda: _get(f"{self.url}/-/ready")),
+            Process("prometheus-configuration", configurator, home, lambda: True, {"PYTHONPATH": root}),
+        ]
+
+
+def configuration(monitors: list[Manifest], kubeconfig: Path, own: dict[str, int]) -> dict[str, Any]:
+    """Prometheus's configuration. `own`: the platform's processes that publish metrics, with their ports."""
+    return {
+        "global": {"scrape_interval": DEFAULT_INTERVAL, "evaluation_interval": DEFAULT_INTERVAL},
+        "rule_files": ["rules/*.yml"],
+        "scrape_configs": [
+            *({"job_name": job, "static_configs": [{"targets": [f"{LOOPBACK}:{port}"]}]} for job, port in own.items()),
+            *(job for monitor in monitors for job in scrape_jobs(monitor, kubeconfig)),
+        ],
+    }
+
+
+def scrape_jobs(monitor: Manifest, kubeconfig: Path) -> list[dict[str, Any]]:
+    """The scrape jobs of a PodMonitor, one per endpoint, as the operator makes them. Raises `PlatformError`."""
+    metadata, spec = monitor["metadata"], monitor["spec"]
+    where = f"PodMonitor {metadata['namespace']}/{metadata['name']}"
+    _known(f"{where}: spec", spec, SPEC_FIELDS)
+    jobs = []
+    for index, endpoint in enumerate(spec["podMetricsEndpoints"]):
+        _known(f"{where}: spec.podMetricsEndpoints[{index}]", endpoint, ENDPOINT_FIELDS)
+        interval = endpoint.get("interval", DEFAULT_INTERVAL)
+        job = {
+            "job_name": f"podMonitor/{metadata['namespace']}/{metadata['name']}/{index}",
+            "scrape_interval": interval,
+            "scrape_timeout": endpoint.get("scrapeTimeout", min("10s", interval, key=_seconds)),
+            "metrics_path": endpoint.get("path", "/metrics"),
+            "scheme": endpoint.get("scheme", "http"),
+            "honor_labels": endpoint.get("honorLabels", False),
+            "sample_limit": spec.get("sampleLimit", 0),
+            "kubernetes_sd_configs": [
+                {
+                    "role": "pod",
+                    "kubeconfig_file": str(kubeconfig),
+                    "namespaces": {"names": [metadata["namespace"]]},
+                }
+            ],
+            "relabel_configs": [*_relabelings(where, metadata, spec, endpoint), LOOPBACK_OF_PODS],
+            "metric_relabel_configs": [_relabeling(item) for item in endpoint.get("metricRelabelings", [])],
+        }
+        jobs.append(job)
+    return jobs
+
+
+def _relabelings(where: str, metadata: Manifest, spec: Manifest, endpoint: Manifest) -> list[dict[str, Any]]:
+    """From the labels that discovery finds to those that the operator gives, then the monitor's own."""
+    pod = "__meta_kubernetes_pod"
+    selector = spec["selector"]
+    _known(f"{where}: spec.selector", selector, {"matchLabels"})
+    job = f"{metadata['namespace']}/{metadata['name']}"
+    keep = [
+        {"source_labels": [f"{pod}_label_{_label(key)}"], "regex": value, "action": "keep"}
+        for key, value in selector.get("matchLabels", {}).items()
+    ]
+    copies = {"namespace": "__meta_kubernetes_namespace", "container": f"{pod}_container_name", "pod": f"{pod}_name"}
+    return [
+        {"source_labels": [f"{pod}_phase"], "regex": "(Failed|Succeeded)", "action": "drop"},
+        *keep,
+        {"source_labels": [f"{pod}_container_port_name"], "regex": endpoint["port"], "action": "keep"},
+        *({"source_labels": [source], "target_label": target} for target, source in copies.items()),
+        {"target_label": "job", "replacement": job},
+        *([{"source_labels": [f"{pod}_label_{_label(spec['jobLabel'])}"], "regex": "(.+)", "target_label": "job"}]
+          if "jobLabel" in spec else []),
+        {"target_label": "endpoint", "replacement": endpoint["port"]},
+        *(_relabeling(item) for item in endpoint.get("relabelings", [])),
+    ]  # fmt: skip
+
+
+def _relabeling(item: Manifest) -> dict[str, Any]:
+    """A relabelling of the operator's API in Prometheus's own spelling."""
+    names = {"sourceLabels": "source_labels", "targetLabel": "target_label"}
+    return {names.get(key, key): value for key, value in item.items()}
+
+
+def _label(key: str) -> str:
+    """A Kubernetes label as a label of Prometheus's discovery."""
+    return "".join(char if char.isalnum() else "_" for char in key)
+
+
+def _known(where: str, fields: Manifest, known: set[str]) -> None:
+    if unknown := fields.keys() - known:
+        raise PlatformError(f"{where}: {', '.join(sorted(unknown))} is not emulated by embedded/prometheus.py")
+
+
+def _seconds(duration: str) -> float:
+    units = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
+    unit = duration.lstrip("0123456789.")
+    return float(duration.removesuffix(unit)) * units[unit]
+
+
+def custom_resource_definitions() -> list[Manifest]:
+    """The CRDs of the Prometheus operator's version that the stacks install."""
+    folder = go_module(MODULE, CHARTS[CRD_CHART].app_version) / "example" / "prometheus-operator-crd"
+    return [yaml.safe_load(file.read_text()) for file in sorted(folder.glob("*.yaml"))]
+
+
+def _id(manifest: Manifest) -> str:
+    return f"{manifest['metadata']['namespace']}.{manifest['metadata']['name']}"
+
+
+def _get(url: str, method: str = "GET") -> bool:
+    opener = build_opener(ProxyHandler({}))  # never through the caller's proxy
+    with opener.open(Request(url, method=method), timeout=5) as response:
+        return response.status == 200
+
+
+if __name__ == "__main__":
+    Prometheus(ControlPlane.load(Path(sys.argv[1]))).follow()

@@ -1,0 +1,209 @@
+"""The pod runner: containers of ordinary manifests run as processes, with kubelet's life cycle."""
+
+import time
+import urllib.request
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from embedded import images
+from embedded.addresses import loopback
+from embedded.api import Api, Manifest
+from embedded.controlplane import ControlPlane
+from embedded.nodes import gpu_node
+from embedded.runner import PodRunner
+
+pytestmark = pytest.mark.cluster
+
+SERVER = """
+import http.server, json, os, signal, sys, threading, time
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        ready = self.path != "/ready" or os.path.exists("/state/ready")
+        self.send_response(200 if ready else 503); self.end_headers()
+        if self.path == "/file": self.wfile.write(open("/etc/eks-llm/engine.json", "rb").read())
+        if self.path == "/env": self.wfile.write(json.dumps(dict(os.environ)).encode())
+        if self.path == "/get-ready": open("/state/ready", "w").close()
+        if self.path == "/crash": os._exit(3)
+        if self.path == "/hang": open("/state/hung", "w").close()
+        if self.path == "/slow":
+            for _ in range(20): self.wfile.write(b"token "); self.wfile.flush(); time.sleep(0.1)
+    def log_message(self, *_): pass
+server = http.server.ThreadingHTTPServer(("0.0.0.0", 8000), Handler)
+server.daemon_threads = False
+def stop(*_):
+    if not os.path.exists("/state/hung"): threading.Thread(target=server.shutdown).start()
+signal.signal(signal.SIGTERM, stop)
+server.serve_forever()
+server.server_close()  # waits for streams
+sys.exit(0)
+"""
+
+
+@pytest.fixture(scope="module")
+def runner(plane: ControlPlane) -> Iterator[PodRunner]:
+    images.save(plane.home / "images.json", {})
+    runner = PodRunner(plane)
+    runner.start([gpu_node("local", "p4d.24xlarge", "us-west-2b", 0, fake=False)])
+    yield runner
+    runner.stop()
+
+
+def deployment(namespace: str, replicas: int = 1, **container: Any) -> Manifest:
+    labels = {"app": "server"}
+    check = {"httpGet": {"path": "/ready", "port": "http"}, "periodSeconds": 1}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "server", "namespace": namespace},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "nodeSelector": {"eks-llm.dev/pool": "local"},
+                    "tolerations": [{"operator": "Exists"}],
+                    "automountServiceAccountToken": False,
+                    "terminationGracePeriodSeconds": 5,
+                    "initContainers": [
+                        {
+                            "name": "weights",
+                            "image": "docker.io/rclone/rclone:1",
+                            "command": ["sh", "-ceu", 'echo fetched > "$TARGET"'],
+                            "env": [{"name": "TARGET", "value": "/mnt/k8s-disks/0/weights"}],
+                            "volumeMounts": [{"name": "nvme", "mountPath": "/mnt/k8s-disks"}],
+                        }
+                    ],
+                    "containers": [
+                        {
+                            "name": "server",
+                            "image": "example.com/server:1",
+                            "command": ["python3", "-c", SERVER],
+                            "ports": [{"name": "http", "containerPort": 8000}],
+                            "env": [
+                                {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
+                                {"name": "GREETING", "value": "uid=$(POD_UID)"},
+                            ],
+                            "readinessProbe": check,
+                            "volumeMounts": [
+                                {"name": "engine", "mountPath": "/etc/eks-llm/engine.json", "subPath": "engine.json"},
+                                {"name": "weights", "mountPath": "/models/chat", "readOnly": True},
+                                {"name": "state", "mountPath": "/state"},
+                                {"name": "shm", "mountPath": "/dev/shm"},
+                            ],
+                            **container,
+                        }
+                    ],
+                    "volumes": [
+                        {"name": "nvme", "hostPath": {"path": "/mnt/k8s-disks"}},
+                        {"name": "weights", "hostPath": {"path": "/mnt/k8s-disks/0/models"}},
+                        {"name": "engine", "configMap": {"name": "engine"}},
+                        {"name": "state", "emptyDir": {}},
+                        {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
+                    ],
+                },
+            },
+        },
+    }
+
+
+def apply(api: Api, manifest: Manifest) -> None:
+    metadata = {"name": "engine", "namespace": manifest["metadata"]["namespace"]}
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"engine.json": '{"schema": 1}'}}
+    api.apply(config)
+    api.apply(manifest)
+
+
+def started(api: Api, namespace: str, count: int = 1) -> list[Manifest]:
+    """Pods whose container runs and answers."""
+
+    def found() -> list[Manifest]:
+        pods = [pod for pod in api.list("v1", "Pod", namespace) if pod["status"]["phase"] == "Running"]
+        return pods if len(pods) >= count and all(get(pod, "/") is not None for pod in pods) else []
+
+    return api.wait(f"{count} pods run", found, timeout=60)
+
+
+def get(pod: Manifest, path: str) -> str:
+    with urllib.request.urlopen(f"http://{loopback(pod['status']['podIP'])}:8000{path}", timeout=10) as response:
+        return response.read().decode()
+
+
+def current(api: Api, pod: Manifest) -> Manifest:
+    return api.get("v1", "Pod", pod["metadata"]["name"], pod["metadata"]["namespace"])
+
+
+def is_ready(pod: Manifest) -> bool:
+    return any(item["type"] == "Ready" and item["status"] == "True" for item in pod["status"]["conditions"])
+
+
+def reasons(api: Api, namespace: str) -> str:
+    return "\n".join(f"{event['reason']}: {event['message']}" for event in api.list("v1", "Event", namespace))
+
+
+def test_a_pod_runs_its_manifest(runner: PodRunner, api: Api, namespace: str) -> None:
+    apply(api, deployment(namespace, replicas=2))
+    first, second = started(api, namespace, 2)
+    # Both listen on 0.0.0.0:8000, each at its own address.
+    assert first["status"]["podIP"] != second["status"]["podIP"]
+    assert get(first, "/file") == '{"schema": 1}'
+    uid = first["metadata"]["uid"]
+    assert f'"GREETING": "uid={uid}"' in get(first, "/env")
+    assert not is_ready(current(api, first))
+    get(first, "/get-ready")
+    api.wait("the probe's answer", lambda: is_ready(current(api, first)))
+    assert not is_ready(current(api, second))
+
+
+def test_a_removed_pod_finishes_its_streams(runner: PodRunner, api: Api, namespace: str) -> None:
+    """preStop keeps it serving, SIGTERM lets it drain, and the stream ends complete."""
+    apply(api, deployment(namespace, lifecycle={"preStop": {"sleep": {"seconds": 1}}}))
+    (pod,) = started(api, namespace)
+    address = loopback(pod["status"]["podIP"])
+    with urllib.request.urlopen(f"http://{address}:8000/slow", timeout=10) as stream:
+        api.delete(deployment(namespace))
+        time.sleep(0.7)
+        assert get(pod, "/") == ""  # still in preStop
+        assert stream.read().count(b"token") == 20
+    api.wait("the pod is gone", lambda: not api.list("v1", "Pod", namespace), timeout=3)
+
+
+def test_a_pod_that_ignores_sigterm_is_killed_at_the_end_of_its_grace_period(
+    runner: PodRunner, api: Api, namespace: str
+) -> None:
+    apply(api, deployment(namespace))
+    (pod,) = started(api, namespace)
+    get(pod, "/hang")
+    begin = time.monotonic()
+    api.delete(deployment(namespace))
+    api.wait("no pods", lambda: not api.list("v1", "Pod", namespace))
+    assert 5 <= time.monotonic() - begin < 8
+
+
+def test_a_crashed_container_is_restarted(runner: PodRunner, api: Api, namespace: str) -> None:
+    apply(api, deployment(namespace))
+    (pod,) = started(api, namespace)
+    with pytest.raises(ConnectionResetError):
+        get(pod, "/crash")
+
+    def status() -> Manifest:
+        return current(api, pod)["status"]["containerStatuses"][0]
+
+    waiting = api.wait("the crash", lambda: (s := status())["state"].get("waiting") and s)
+    assert waiting["state"]["waiting"]["reason"] == "CrashLoopBackOff"
+    assert waiting["lastState"]["terminated"]["exitCode"] == 3
+    api.wait("the restart", lambda: (s := status())["restartCount"] == 1 and "running" in s["state"], timeout=20)
+
+
+def test_a_failing_liveness_probe_restarts_the_container(runner: PodRunner, api: Api, namespace: str) -> None:
+    probe = {"httpGet": {"path": "/ready", "port": "http"}, "periodSeconds": 1, "failureThreshold": 2}
+    apply(api, deployment(namespace, livenessProbe=probe))
+    api.wait("the event", lambda: "Unhealthy: livenessProbe: HTTP status 503 (2 times)" in reasons(api, namespace))
+    api.wait("its end", lambda: "ended with exit code 0; restarts in 10 s" in reasons(api, namespace))
+
+
+def test_what_is_not_emulated_is_said(runner: PodRunner, api: Api, namespace: str) -> None:
+    apply(api, deployment(namespace, readinessProbe={"exec": {"command": ["true"]}}))
+    api.wait("the event", lambda: "neither httpGet nor tcpSocket" in reasons(api, namespace))
