@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -21,6 +22,7 @@ from .tools.source import go_module
 NAMESPACE = "keda"
 MODULE = "github.com/kedacore/keda/v2"
 METRICS_API = "v1beta1.external.metrics.k8s.io"
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C parser is ten times as fast, where it was built
 PARTS = ("keda-operator", "keda-metrics-adapter", "keda-admission-webhooks")
 """Names of the processes, in the order of their start."""
 
@@ -136,7 +138,7 @@ class Keda:
 def custom_resource_definitions() -> list[Manifest]:
     """KEDA's CRDs, from the module of the version that runs."""
     files = sorted((_source() / "config" / "crd" / "bases").glob("*.yaml"))
-    return [yaml.safe_load(file.read_text()) for file in files]
+    return [yaml.load(file.read_text(), Loader=_Loader) for file in files]
 
 
 def listens(port: int) -> bool:

@@ -6,6 +6,7 @@ What the Prometheus operator does on EKS is done here by `configuration` and a l
 fields that our own objects use; a monitor with others is refused, rather than scraped in another way than on EKS.
 """
 
+import json
 import re
 import sys
 import time
@@ -30,6 +31,8 @@ MODULE = "github.com/prometheus-operator/prometheus-operator"
 CRD_CHART = "prometheus-operator-crds"
 PARTS = ("prometheus", "prometheus-configuration")
 """Names of the processes, in the order of their start."""
+RESOURCES = ("podmonitors", "servicemonitors", "prometheusrules")
+"""What stacks make. The operator's other resources are its own affair, and ten times as large."""
 POLL_SECONDS = 2.0
 DEFAULT_INTERVAL = "30s"
 """The operator's default, for scrapes and for rules."""
@@ -218,9 +221,9 @@ def _seconds(duration: str) -> float:
 
 
 def custom_resource_definitions() -> list[Manifest]:
-    """The CRDs of the Prometheus operator's version that the stacks install."""
-    folder = go_module(MODULE, CHARTS[CRD_CHART].app_version) / "example" / "prometheus-operator-crd"
-    return [yaml.safe_load(file.read_text()) for file in sorted(folder.glob("*.yaml"))]
+    """The CRDs of monitors and rules, of the operator's version that the stacks install."""
+    folder = go_module(MODULE, CHARTS[CRD_CHART].app_version) / "jsonnet" / "prometheus-operator"
+    return [json.loads((folder / f"{kind}-crd.json").read_text()) for kind in RESOURCES]
 
 
 def _id(manifest: Manifest) -> str:

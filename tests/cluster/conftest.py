@@ -9,9 +9,11 @@ import pytest
 from embedded.api import Api
 from embedded.controlplane import ControlPlane
 from embedded.keda import Keda
+from embedded.keda import custom_resource_definitions as keda_crds
 from embedded.nodes import Nodes, add, gpu_node
 from embedded.ports import allot, free_base
 from embedded.prometheus import Prometheus
+from embedded.prometheus import custom_resource_definitions as prometheus_crds
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -82,3 +84,12 @@ def namespace(api: Api, request: pytest.FixtureRequest) -> Iterator[str]:
 @pytest.fixture
 def eventually(api: Api) -> Callable[..., object]:
     return api.wait
+
+
+@pytest.fixture(scope="session")
+def crds(api: Api) -> None:
+    """The CRDs of KEDA and of the Prometheus operator, at the versions that the stacks install."""
+    for manifest in [*keda_crds(), *prometheus_crds()]:
+        api.apply(manifest)
+    groups = ("/apis/keda.sh/v1alpha1", "/apis/monitoring.coreos.com/v1")
+    api.wait("the custom resources", lambda: all(api.raw(group)["resources"] for group in groups))

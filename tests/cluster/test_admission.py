@@ -1,0 +1,93 @@
+"""Every object of every stack is admitted by a real API server with the real CRDs, and the pods find their nodes."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from embedded.api import Api, Manifest, NotFoundError
+
+pytestmark = pytest.mark.cluster
+
+ROOT = Path(__file__).parents[2]
+STACKS = sorted(file.name.split(".")[1] for file in ROOT.glob("Pulumi.*.yaml"))
+FIRST = ("Namespace", "StorageClass", "ServiceAccount", "ConfigMap", "Secret")
+"""Kinds that others refer to; Pulumi orders them by their dependencies."""
+
+
+@pytest.fixture(scope="module", params=STACKS)
+def objects(
+    request: pytest.FixtureRequest, api: Api, crds: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[Manifest]]:
+    """What the program registers for a stack, in an order in which it can be created. Removed after its tests."""
+    folder = tmp_path_factory.mktemp(request.param)
+    command = [str(Path(sys.executable).with_name("eks-llm")), "plan", request.param, "--manifests", str(folder)]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    found = [yaml.safe_load(file.read_text()) for file in sorted(folder.glob("*/*.yaml"))]
+    order = {kind: index for index, kind in enumerate(FIRST)}
+    found.sort(key=lambda item: order.get(item["kind"], len(order)))
+    yield found
+    created = [item for item in reversed(found) if item["metadata"].get("namespace") or item["kind"] != "Namespace"]
+    namespaces = [item for item in found if item["kind"] == "Namespace"]
+    for manifest in [*created, *namespaces]:
+        api.delete(manifest)
+    for manifest in namespaces:
+        api.wait(f"{manifest['metadata']['name']} gone", lambda manifest=manifest: not exists(api, manifest), 60)
+
+
+def exists(api: Api, manifest: Manifest) -> bool:
+    metadata = manifest["metadata"]
+    try:
+        return bool(api.get(manifest["apiVersion"], manifest["kind"], metadata["name"], metadata.get("namespace")))
+    except NotFoundError:
+        return False
+
+
+def test_objects_are_admitted(api: Api, objects: list[Manifest]) -> None:
+    """Strict: an unknown or doubled field is an error, as with `kubectl --validate=strict`."""
+    kinds = {item["kind"] for item in objects}
+    assert kinds >= {"Deployment", "ScaledObject", "PodMonitor", "PrometheusRule", "NetworkPolicy", "Service"}
+    for manifest in objects:
+        if manifest["kind"] == "Namespace":
+            continue
+        if namespace := manifest["metadata"].get("namespace"):
+            # A dry run creates nothing, and so no namespace for what follows.
+            labels = next(
+                (
+                    item["metadata"].get("labels", {})
+                    for item in objects
+                    if item["kind"] == "Namespace" and item["metadata"]["name"] == namespace
+                ),
+                {},
+            )
+            api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}})
+        api.apply(manifest, dry_run=True)
+        admitted = api.create(manifest)
+        assert admitted["metadata"]["uid"]
+
+
+def test_a_second_apply_changes_nothing(api: Api, objects: list[Manifest]) -> None:
+    """What the API server stored is what the program says: else each `pulumi up` would show a change."""
+    for manifest in objects:
+        if manifest["kind"] in ("Namespace", "Job"):
+            continue
+        first = api.apply(manifest, manager="pulumi-kubernetes")
+        second = api.apply(manifest, manager="pulumi-kubernetes")
+        assert first["metadata"].get("generation") == second["metadata"].get("generation")
+        assert first.get("spec") == second.get("spec")
+
+
+def test_pods_are_scheduled_on_the_pool(api: Api, objects: list[Manifest]) -> None:
+    deployments = [item for item in objects if item["kind"] == "Deployment"]
+    for manifest in deployments:
+        metadata = manifest["metadata"]
+
+        def available(metadata: Manifest = metadata) -> bool:
+            status = api.get("apps/v1", "Deployment", metadata["name"], metadata["namespace"])["status"]
+            return status.get("availableReplicas", 0) >= 1
+
+        api.wait(f"{metadata['name']} available", available, 60)

@@ -1,0 +1,106 @@
+"""The whole platform: up, down, and everything that may go wrong in between."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from embedded import process
+from embedded.nodes import gpu_node
+from embedded.platform import ALL, Platform, Shape
+from embedded.ports import free_base
+from embedded.process import PlatformError, pid_of, recorded
+from tests.cluster.test_controlplane import listening
+
+pytestmark = pytest.mark.cluster
+
+ROOT = Path(__file__).parents[2]
+SHAPE = Shape(
+    local_nodes=[gpu_node("a100", "p4d.24xlarge", "us-west-2b", 0, fake=False)],
+    fake_nodes=[gpu_node("a100", "p4d.24xlarge", "us-west-2b", 0)],
+    images={},
+)
+
+
+def nothing_left(home: Path, base: int, pids: list[int]) -> None:
+    assert recorded(home) == []
+    assert not [pid for pid in pids if process.start_time(pid)]
+    assert not listening() & set(range(base, base + 20))
+    assert {entry.name for entry in home.iterdir()} <= {"lock", "logs"}
+
+
+def test_up_and_down(tmp_path: Path) -> None:
+    platform, said, base = Platform(tmp_path), [], free_base()
+    platform.up(SHAPE, base, said.append)
+    print("\n".join(said))
+    assert all(platform.status().values())
+    pids = [pid for name in ALL if (pid := pid_of(tmp_path, name))]
+
+    platform.up(SHAPE, base, said.append)
+    assert said[-1] == "the platform is up already"
+    assert [pid_of(tmp_path, name) for name in ALL] == pids
+
+    begin = time.monotonic()
+    platform.down(said.append)
+    assert time.monotonic() - begin <= 15
+    nothing_left(tmp_path, base, pids)
+
+
+def test_what_a_killed_run_left_is_ended_by_the_next_up(tmp_path: Path) -> None:
+    platform, said, base = Platform(tmp_path), [], free_base()
+    platform.up(SHAPE, base, said.append)
+    left = [pid for name in ALL if (pid := pid_of(tmp_path, name))]
+    for name in ("etcd", "pod-runner"):
+        os.kill(pid_of(tmp_path, name) or 0, signal.SIGKILL)
+    said.clear()
+    platform.up(SHAPE, base, said.append)
+    assert said[0] == "an earlier run was killed: ending what it left, and starting afresh"
+    assert platform.is_up()
+    assert not [pid for pid in left if process.start_time(pid)]
+    platform.down()
+    nothing_left(tmp_path, base, left)
+
+
+@pytest.mark.parametrize("seconds", [0.3, 2, 4, 7, 10])
+def test_ctrl_c_leaves_nothing(tmp_path: Path, seconds: float) -> None:
+    base = free_base()
+    program = f"""
+import pathlib, sys
+from embedded.platform import Platform
+from tests.cluster.test_platform import SHAPE
+Platform(pathlib.Path({str(tmp_path)!r})).up(SHAPE, {base}, print)
+"""
+    up = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    time.sleep(seconds + 1)
+    pids = [pid for name in recorded(tmp_path) if (pid := pid_of(tmp_path, name))]
+    up.send_signal(signal.SIGINT)
+    _, errors = up.communicate(timeout=30)
+    if up.returncode == 0:  # it was up already
+        Platform(tmp_path).down()
+    else:
+        assert "KeyboardInterrupt" in errors
+    nothing_left(tmp_path, base, pids)
+
+
+def test_a_second_command_meanwhile_is_refused(tmp_path: Path) -> None:
+    platform, inside, over = Platform(tmp_path), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with platform._lock():
+            inside.set()
+            over.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    inside.wait()
+    try:
+        with pytest.raises(PlatformError, match=rf"another command .* \(pid {os.getpid()}\)"):
+            platform.down()
+    finally:
+        over.set()
+        holder.join()
