@@ -8,12 +8,13 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args, get_origin
 
 import pulumi
 from pulumi.runtime.config import is_config_secret
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError, field_validator
 
 from eks_llm.aws.cluster import ClusterSettings
 from eks_llm.aws.network import NetworkSettings
@@ -25,13 +26,41 @@ from eks_llm.inputs import InvalidArgs, Model, Name, Problem, nearest, problems
 from eks_llm.operators.monitoring import MonitoringSettings
 from eks_llm.preflight import check
 from eks_llm.serving.service import ServiceSettings
+from eks_llm.sizing import own_prices, shape
 from eks_llm.sizing.report import Report
+
+ROOT = Path(__file__).parents[1]
+"""The repository: paths in a stack file start here."""
 
 GRAFANA_SECRET = "grafanaAdminPassword"  # noqa: S105 the name of a key
 """Config key of the password of Grafana's `admin` user."""
 
 NAMESPACE = "inference"
 """Where services run."""
+
+
+class StackService(ServiceSettings):
+    """What a stack file says about a service; unlike the component, it can read the shape from a `config.json`."""
+
+    @field_validator("model_shape", mode="before")
+    @classmethod
+    def _from_config_json(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or "configJson" not in value:
+            return value
+        path = value["configJson"]
+        if len(value) > 1:
+            raise ValueError("configJson stands alone; the other keys give a shape by hand")
+        if not isinstance(path, str) or not (ROOT / path).resolve().is_relative_to(ROOT):
+            raise ValueError(f"configJson: {path!r} is not a path below the repository's root, {ROOT.name}/")
+        try:
+            return shape.from_config((ROOT / path).read_text(encoding="utf-8"))
+        except UnicodeDecodeError:
+            raise ValueError(f"configJson: {path} is not a text file in UTF-8") from None
+        except OSError as error:
+            why = f"{error.strerror}; paths start at the repository's root"
+            raise ValueError(f"configJson: {path} cannot be read ({why})") from None
+        except ValueError as error:
+            raise ValueError(f"configJson: {path}: {str(error).removeprefix('config.json: ')}") from None
 
 
 class Platform(Model):
@@ -45,7 +74,7 @@ class Platform(Model):
     """The S3 bucket of the model files."""
     gpu_pools: dict[Name, PoolSettings]
     """Groups of GPU nodes, at least one."""
-    services: dict[Name, ServiceSettings] = {}
+    services: dict[Name, StackService] = {}
     """Models that are served."""
     monitoring: MonitoringSettings = MonitoringSettings()
     """Prometheus and Grafana."""
@@ -95,7 +124,8 @@ def load(config: pulumi.Config, stack: str) -> Settings:
     sections, bad = _sections(_raw(config))
     found += bad
     found += [problem for rule in RULES for problem in rule(sections, region)]
-    report = _sized(sections, region)
+    report, bad = _sized(sections, region)
+    found += bad
     found += [Problem(_full(finding.path), finding.message) for finding in report.errors]
     found += _plain_secrets(config, sections)
     if found:
@@ -217,10 +247,16 @@ def _placement(sections: SimpleNamespace, _region: str) -> Iterator[Problem]:
             yield Problem(f"{path}.runtime", problem)
 
 
-def _sized(sections: SimpleNamespace, region: str) -> Report:
+def _sized(sections: SimpleNamespace, region: str) -> tuple[Report, list[Problem]]:
     """Memory, parallelism, GPU budget, quotas and cost of what is sound so far."""
     rest = {name: getattr(sections, name, None) for name in ("network", "cluster", "monitoring")}
-    return check(region, getattr(sections, "gpu_pools", {}), getattr(sections, "services", {}), **rest)
+    prices, bad = None, []
+    try:
+        prices = own_prices.read(ROOT)
+    except ValueError as error:
+        bad = [Problem("", str(error))]
+    pools, services = getattr(sections, "gpu_pools", {}), getattr(sections, "services", {})
+    return check(region, pools, services, **rest, prices=prices), bad
 
 
 def _full(path: str) -> str:

@@ -19,6 +19,7 @@ from .serving import engine
 from .serving.service import ServiceSettings
 from .serving.workload import share
 from .sizing.memory import Engine
+from .sizing.own_prices import OwnPrices
 from .sizing.report import Report, size
 from .sizing.stack import Pool, Service, Stack
 
@@ -33,11 +34,13 @@ def check(
     network: NetworkSettings | None = None,
     cluster: ClusterSettings | None = None,
     monitoring: MonitoringSettings | None = None,
+    prices: OwnPrices | None = None,
     now: datetime.datetime | None = None,
 ) -> Report:
     """Sizes a platform as of `now` (default: now). A service without its pool is left out: that is another problem.
 
     `network`, `cluster` and `monitoring` count in the bill; a part that the caller does not have costs nothing.
+    `prices` replace the catalogue's.
     """
     placed = {name: service for name, service in services.items() if service.pool in pools}
     stack = Stack(
@@ -50,11 +53,14 @@ def check(
         nat_gateways=_nat_gateways(network),
         endpoint_interfaces=len(network.interface_endpoints) * len(network.zone_names) if network else 0,
         volumes_gib=_volumes(cluster, monitoring),
+        prices=prices,
     )
     return size(stack, now or datetime.datetime.now(datetime.UTC))
 
 
-def of_components(components: Iterable[tuple[str, str, Mapping[str, Any]]]) -> Report | None:
+def of_components(
+    components: Iterable[tuple[str, str, Mapping[str, Any]]], prices: OwnPrices | None = None
+) -> Report | None:
     """The report on registered components, each given as kind, name and inputs; None without a sized service.
 
     Inputs that are not known yet (outputs of other resources) keep a component out of the arithmetic.
@@ -78,6 +84,7 @@ def of_components(components: Iterable[tuple[str, str, Mapping[str, Any]]]) -> R
         network=single["Network"],
         cluster=single["Cluster"],
         monitoring=single["Monitoring"],
+        prices=prices,
     )
 
 
@@ -150,6 +157,10 @@ def _service(name: str, service: ServiceSettings, pool: PoolSettings) -> Service
         quantization=service.quantization,
         tensor_parallel=service.tensor_parallel,
         pipeline_parallel=service.pipeline_parallel,
+        expected_replicas=service.expected.replicas,
+        typical_tokens=service.expected.tokens_per_request,
+        tokens_per_second=service.expected.tokens_per_second,
+        accept_memory=service.accept_memory,
         in_flight=service.in_flight,
         shm_gib=share(pool.instance_type, service.gpus).shm_gib,
     )

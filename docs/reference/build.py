@@ -47,9 +47,10 @@ def field_docs(owner: type) -> dict[str, str]:
 
 def documented(model: type[Model]) -> dict[str, str]:
     """Docs of a model's fields: from its arguments' TypedDict (`PoolSettings` → `GpuNodePoolArgs`), else its own."""
-    module = sys.modules[model.__module__]
     docs = field_docs(model)
-    for name, item in vars(module).items():
+    near = [item for owner in model.__mro__ if owner.__module__ != Model.__module__
+            for item in vars(sys.modules[owner.__module__]).items()]  # fmt: skip
+    for name, item in near:
         if name.endswith("Args") and set(model.model_fields) <= set(getattr(item, "__annotations__", {})):
             return {**field_docs(item), **docs}
     return docs

@@ -1,6 +1,7 @@
 """Stack files: what is refused, that every problem is named at once with its key path, and what is only warned of."""
 
 import copy
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,110 @@ def test_all_problems_come_at_once_also_those_that_cross_sections() -> None:
 def test_an_empty_or_shapeless_stack_is_refused(content: Any) -> None:
     lines = problems(content)
     assert lines == [line for line in lines if line.startswith("Pulumi.prod.yaml: platform: ")]
+
+
+# Shapes and prices from files ---------------------------------------------------------------------------------------
+
+# config.json of Meta-Llama-3-8B-Instruct, the fields that count.
+LLAMA = {
+    "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "max_position_embeddings": 8192,
+}  # fmt: skip
+
+
+def in_house(path: Any = "models/own.json", **more: Any) -> dict[str, Any]:
+    content = platform()
+    content["services"]["llama"] |= {"model": "in-house", "modelShape": {"configJson": path, **more}}
+    return content
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("settings.ROOT", tmp_path)
+    (tmp_path / "models").mkdir()
+    return tmp_path
+
+
+def test_a_shape_is_read_from_a_config_json(root: Path) -> None:
+    (root / "models" / "own.json").write_text(json.dumps(LLAMA))
+    loaded, _ = settings(in_house())
+    shape = loaded.platform.services["llama"].shape
+    assert (shape.layers, shape.kv_heads, shape.head_dim) == (32, 8, 128)
+    assert loaded.report.fits["llama"].weights_total == pytest.approx(14.96, abs=0.05)  # as published
+
+
+@pytest.mark.parametrize(
+    ("file", "shape", "message"),
+    [
+        (None, in_house(), "models/own.json cannot be read (No such file or directory; paths start at the repository"),
+        (b"{", in_house(), "models/own.json: not JSON"),
+        (b"\xff", in_house(), "models/own.json is not a text file in UTF-8"),
+        (b'{"model_type": "mamba"}', in_house(), "models/own.json: model_type 'mamba' is not one of"),
+        (b'{"model_type": "llama"}', in_house(), "models/own.json: num_hidden_layers is missing"),
+        (b"[]", in_house(), "models/own.json: holds a list, not an object"),
+        (None, in_house("models"), "models cannot be read (Is a directory"),
+        (None, in_house("../own.json"), "'../own.json' is not a path below the repository's root"),
+        (None, in_house(7), "7 is not a path"),
+        (None, in_house(layers=3), "configJson stands alone"),
+    ],
+)
+def test_a_config_json_that_cannot_be_used(root: Path, file: bytes | None, shape: Any, message: str) -> None:
+    if file is not None:
+        (root / "models" / "own.json").write_bytes(file)
+    (line,) = problems(shape)
+    assert line.startswith("Pulumi.prod.yaml: platform.services.llama.modelShape: ")
+    assert message in line
+
+
+def test_own_prices_are_in_the_bill(root: Path) -> None:
+    text = "date: 2026-11-01\nregions: {us-west-2: {onDemand: {p4d.24xlarge: 10}}}\n"
+    (root / "eks-llm.prices.yaml").write_text(text)
+    line = settings(platform())[0].report.cost.lines[0]
+    assert line.maximum == pytest.approx(10 * 730)  # 8 GPUs of one node
+    assert "eks-llm.prices.yaml of 2026-11-01" in line.note
+
+
+def test_own_prices_that_cannot_be_read_are_a_problem_of_the_stack(root: Path) -> None:
+    (root / "eks-llm.prices.yaml").write_text("date: yesterday\n")
+    (line,) = problems(platform())
+    assert line.startswith("Pulumi.prod.yaml: eks-llm.prices.yaml: date: ")
+
+
+# Memory and load ----------------------------------------------------------------------------------------------------
+
+
+def test_accept_memory_turns_the_refusal_into_a_warning() -> None:
+    content = platform()
+    # Llama-3-70B in bfloat16 is 131 GiB; two A100-40 have 79.
+    content["services"]["llama"] |= {"model": "llama-3-70b-instruct"}
+    assert "llama-3-70b-instruct does not fit on 2 x NVIDIA A100-SXM4-40GB" in problems(content)[0]
+    content["services"]["llama"]["acceptMemory"] = True
+    assert [w for w in settings(content)[1] if "accepted by acceptMemory: llama-3-70b-instruct does not fit" in w]
+
+
+def test_the_expected_load_counts_in_the_bill_only() -> None:
+    content = platform()
+    content["services"]["llama"]["expected"] = {"replicas": 1.5, "tokensPerRequest": 1024, "tokensPerSecond": 2000}
+    (service,) = settings(content)[0].report.cost.services
+    assert service.assumption == "measured"
+    assert service.expected == pytest.approx(1.5 / 2 * (service.minimum + service.maximum / 4))
+
+
+@pytest.mark.parametrize(
+    ("expected", "message"),
+    [
+        ({"replicas": 5}, "expected.replicas: 5 is not from scaling.min 1 to scaling.max 4"),
+        ({"tokensPerRequest": 9000}, "expected.tokensPerRequest: 9000 is more than the longest request of 8192"),
+        ({"tokensPerSecond": 0}, "expected.tokensPerSecond: 0: input should be greater than 0"),
+    ],
+)
+def test_an_expected_load_that_cannot_be(expected: dict[str, Any], message: str) -> None:
+    content = platform()
+    content["services"]["llama"]["expected"] = expected
+    assert problems(content) == [f"Pulumi.prod.yaml: platform.services.llama.{message}"]
+
+
+# Secrets ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_secret_in_plain_text_is_refused_and_not_repeated() -> None:

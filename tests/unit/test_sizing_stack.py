@@ -13,6 +13,7 @@ from eks_llm.catalog.models import MODELS
 from eks_llm.sizing.advise import advise
 from eks_llm.sizing.capacity import capacity, nodes_needed, zone_ids, zone_prefix
 from eks_llm.sizing.memory import Engine
+from eks_llm.sizing.own_prices import OwnPrices, read, write
 from eks_llm.sizing.report import Report, size
 from eks_llm.sizing.stack import Pool, Service, Stack
 from eks_llm.sizing.suggest import suggestions
@@ -30,6 +31,11 @@ def service(name: str = "llama", model: str = "llama-3.3-70b-instruct", **change
 
 def stack(*services: Service, pool: Pool = POOL, **changes) -> Stack:
     return replace(Stack("us-west-2", "1.35", (pool,), services), **changes)
+
+
+def own(usd: float, capacity: str = "onDemand", date: str = "2026-07-31") -> OwnPrices:
+    prices = {"us-west-2": {capacity: {"p4d.24xlarge": usd}}}
+    return OwnPrices.model_validate({"date": date, "regions": prices})
 
 
 def messages(report: Report) -> str:
@@ -207,6 +213,49 @@ def test_bill_of_a_stack():
     assert bill.minimum <= bill.expected <= bill.maximum
 
 
+def test_own_prices_count_for_their_kind_of_capacity_only():
+    def line(prices: OwnPrices, capacity: str):
+        return size(stack(service(), pool=replace(POOL, capacity=capacity), prices=prices), NOW).cost.lines[0]
+
+    assert line(own(10.0), "reservation").note == line(own(10.0), "onDemand").note  # one list price for both
+    assert "eks-llm.prices.yaml" not in line(own(10.0), "spot").note
+    assert "eks-llm.prices.yaml" in line(own(5.0, "spot"), "spot").note
+    assert "Capacity Block price" not in line(own(5.0, "capacityBlock"), "capacityBlock").note
+
+
+def test_the_bill_is_as_old_as_its_prices():
+    report = size(stack(service(), prices=own(10.0, date="2026-01-01")), NOW)
+    assert "prices are of 2026-01-01, 212 days old" in messages(report)
+    later = NOW + datetime.timedelta(days=120)
+    assert "days old" not in messages(size(stack(service(), prices=own(10.0, date="2026-11-20")), later))
+
+
+def test_own_prices_are_read_as_written(tmp_path):
+    assert read(tmp_path) is None
+    write(own(9.5, "spot"), tmp_path)
+    assert read(tmp_path) == own(9.5, "spot")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[1", "eks-llm.prices.yaml: not a YAML file that can be read"),
+        ("date: 2026-07-31\nregion: {}", "eks-llm.prices.yaml: region: Extra inputs are not permitted"),
+        ("regions: {}", "date: Field required"),
+        (
+            "date: 2026-07-31\nregions: {us-west-2: {spot: {a: -1}}}",
+            "regions.us-west-2.spot.a: Input should be greater",
+        ),
+        ("", "content: Input should be a valid dictionary"),
+    ],
+)
+def test_own_prices_that_cannot_be_used(tmp_path, text: str, message: str):
+    (tmp_path / "eks-llm.prices.yaml").write_text(text)
+    with pytest.raises(ValueError, match=r"eks-llm\.prices\.yaml: ") as error:
+        read(tmp_path)
+    assert message in str(error.value)
+
+
 def test_share_of_a_service_and_price_of_tokens():
     measured = service(tokens_per_second=1000.0)
     (share,) = size(stack(measured), NOW).cost.services
@@ -250,9 +299,9 @@ def test_spot_is_the_middle_of_the_range_seen():
 
 
 def test_prices_can_be_overridden():
-    line = size(stack(service(), prices={"p4d.24xlarge": 10.0}), NOW).cost.lines[0]
+    line = size(stack(service(), prices=own(10.0)), NOW).cost.lines[0]
     assert line.minimum == pytest.approx(2 * 10 * 730)
-    assert "your price" in line.note
+    assert line.note == "10 an hour, eks-llm.prices.yaml of 2026-07-31"
 
 
 def test_old_prices_are_told():

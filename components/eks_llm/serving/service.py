@@ -30,9 +30,11 @@ from .engine import (
     engine_args,
     engine_json,
     frontends,
+    max_model_len,
     max_num_batched_tokens,
     max_num_seqs,
 )
+from .expected import Expected, ExpectedArgs
 from .observability import Slo, SloArgs, dashboard_config_map, pod_monitor, prometheus_rule
 from .scaling import Scaling, ScalingArgs, scaled_object
 from .workload import (
@@ -66,8 +68,8 @@ class InferenceServiceArgs(TypedDict):
     model: str
     """Name in the catalogue (`catalog.models.MODELS`), or any name together with `model_shape`."""
     model_shape: NotRequired[dict[str, Any]]
-    """The model's `config.json` in numbers, with the fields of `catalog.models.ModelShape`. Default: the
-    catalogue's."""
+    """The model's `config.json` in numbers, with the fields of `catalog.models.ModelShape`. In a stack file also
+    `{configJson: path}`, a Hugging Face `config.json` below the repository's root. Default: the catalogue's."""
     quantization: NotRequired[str]
     """What the checkpoint holds, a key of `catalog.quantization.QUANTIZATIONS`. Default `none` (bfloat16, or as
     published). Sizes the pod; vLLM itself reads the method from the checkpoint."""
@@ -92,6 +94,11 @@ class InferenceServiceArgs(TypedDict):
     """How many replicas, and by which demand. Default: one."""
     slo: NotRequired[SloArgs]
     """Latency targets, which become alerts. Default: none."""
+    expected: NotRequired[ExpectedArgs]
+    """The load, for the cost report only. Default: see each field."""
+    accept_memory: NotRequired[bool]
+    """Only warn where the model does not fit by calculation, which is an estimate; for a service that is known to
+    start. Default false."""
     api_key_secret: NotRequired[str]
     """Stack files: config key of the API key that clients must send (runtime `openai` only). Default: no key; the
     NetworkPolicy alone says who may call."""
@@ -130,6 +137,8 @@ class ServiceSettings(Model):
     limits: Limits = Limits()
     scaling: Scaling = Scaling()
     slo: Slo = Slo()
+    expected: Expected = Expected()
+    accept_memory: bool = False
     api_key_secret: str | None = None
     client_namespaces: list[str] = []
 
@@ -173,6 +182,16 @@ class ServiceSettings(Model):
                 f"scaling.inFlightPerReplica: {self.in_flight} is more than a replica runs at once (engine.maxNumSeqs "
                 f"{sequences}): requests would wait before another replica starts"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _expects_what_can_be(self) -> "ServiceSettings":
+        replicas, low, high = self.expected.replicas, self.scaling.min, self.scaling.max
+        if replicas is not None and not low <= replicas <= high:
+            raise ValueError(f"expected.replicas: {replicas:g} is not from scaling.min {low} to scaling.max {high}")
+        tokens, longest = self.expected.tokens_per_request or 0, max_model_len(self.engine, self.shape)
+        if tokens > longest:
+            raise ValueError(f"expected.tokensPerRequest: {tokens} is more than the longest request of {longest}")
         return self
 
     @property

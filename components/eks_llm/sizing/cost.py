@@ -8,6 +8,7 @@ from ..catalog.instances import PRICES_DATE, InstanceType
 from ..catalog.prices import DATE, PRICES, RegionPrices
 from .capacity import Capacity, PoolBudget
 from .memory import Fit
+from .own_prices import FILE
 from .performance import METHOD, latency
 from .stack import Pool, Service, Stack
 from .validity import Finding
@@ -52,7 +53,7 @@ class Cost:
     services: tuple[ServiceCost, ...]
     findings: tuple[Finding, ...]
     date: datetime.date
-    """Of the oldest price used."""
+    """Of the oldest price of an instance."""
 
     @property
     def minimum(self) -> float:
@@ -86,7 +87,8 @@ def hourly(instance: InstanceType, region: str, capacity: str = "onDemand") -> t
 
 def cost(stack: Stack, capacity: Capacity, fits: dict[str, Fit], today: datetime.date) -> Cost:
     """The bill of `stack`. `fits` has the memory of each service by name, for the token rate."""
-    findings = _age(today)
+    dated = _date(stack)
+    findings = _age(dated, today)
     lines: list[Line] = []
     rates: dict[str, float | None] = {}
     for budget in capacity.pools:
@@ -115,7 +117,7 @@ def cost(stack: Stack, capacity: Capacity, fits: dict[str, Fit], today: datetime
         for service in stack.services
         if service.name in fits
     )
-    return Cost(tuple(lines), services, tuple(findings), min(DATE, datetime.date.fromisoformat(PRICES_DATE)))
+    return Cost(tuple(lines), services, tuple(findings), dated)
 
 
 def _pool(stack: Stack, service: Service) -> Pool:
@@ -123,8 +125,9 @@ def _pool(stack: Stack, service: Service) -> Pool:
 
 
 def _pool_price(stack: Stack, pool: Pool) -> tuple[float | None, str]:
-    if pool.instance_type in stack.prices:
-        return stack.prices[pool.instance_type], "your price"
+    own = stack.own_price(pool.instance_type, pool.capacity)
+    if own is not None and stack.prices:
+        return own, f"{FILE} of {stack.prices.date}"
     return hourly(pool.instance, stack.region, pool.capacity)
 
 
@@ -147,7 +150,7 @@ def _pool_line(budget: PoolBudget, price: float, note: str) -> Line:
 def _platform(stack: Stack, prices: RegionPrices, capacity: Capacity, findings: list[Finding]) -> list[Line]:
     lines: list[Line] = []
     low, high = stack.system_nodes
-    node = stack.prices.get(stack.system_node_type) or prices.nodes.get(stack.system_node_type)
+    node = stack.own_price(stack.system_node_type) or prices.nodes.get(stack.system_node_type)
     if high and node is None:
         findings.append(
             Finding("cluster.systemNodes", f"no price of {stack.system_node_type} is known, so the bill lacks it")
@@ -225,8 +228,14 @@ def token_rate(service: Service, fit: Fit) -> tuple[float, str]:
     return seen.tokens_per_second, f"{METHOD}, {batch} requests of {prompt:,} tokens in and {output:,} out"
 
 
-def _age(today: datetime.date) -> list[Finding]:
-    dated = min(DATE, datetime.date.fromisoformat(PRICES_DATE))
+def _date(stack: Stack) -> datetime.date:
+    """Of the owner's prices where they cover every pool, else of the catalogue's."""
+    if stack.prices and all(stack.own_price(pool.instance_type, pool.capacity) is not None for pool in stack.pools):
+        return stack.prices.date
+    return min(DATE, datetime.date.fromisoformat(PRICES_DATE))
+
+
+def _age(dated: datetime.date, today: datetime.date) -> list[Finding]:
     days = (today - dated).days
     if days <= STALE_DAYS:
         return []

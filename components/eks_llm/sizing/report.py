@@ -16,6 +16,7 @@ from .validity import Finding, problems
 class Report:
     """What a stack needs and costs, and what is wrong with it."""
 
+    stack: Stack
     fits: dict[str, Fit]
     """Memory of each service that can be calculated, by name."""
     capacity: Capacity
@@ -44,7 +45,7 @@ def size(stack: Stack, now: datetime.datetime) -> Report:
             fits[service.name] = memory
     asked = capacity(stack, now)
     bill = cost(stack, asked, fits, now.date())
-    return Report(fits, asked, bill, (*findings, *asked.findings, *bill.findings))
+    return Report(stack, fits, asked, bill, (*findings, *asked.findings, *bill.findings))
 
 
 def service_fit(service: Service, pool: Pool, region: str) -> tuple[Fit | None, list[Finding]]:
@@ -78,7 +79,9 @@ def service_fit(service: Service, pool: Pool, region: str) -> tuple[Fit | None, 
     except ValueError as error:
         return None, [*found, Finding(path, f"memory not checked: {error}")]
     if memory.verdict is Verdict.DOES_NOT_FIT:
-        found.append(Finding(path, refusal(memory, service, pool, region), error=True))
+        accepted = "accepted by acceptMemory: " if service.accept_memory else ""
+        reason = f"{accepted}{refusal(memory, service, pool, region)}"
+        found.append(Finding(path, reason, error=not service.accept_memory))
     elif memory.verdict is Verdict.MARGINAL:
         found.append(Finding(path, memory.summary))
     return memory, found

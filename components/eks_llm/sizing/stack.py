@@ -1,11 +1,12 @@
 """What sizing needs to know of a stack, as plain values: `Stack`, its `Pool`s and `Service`s."""
 
 import datetime
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..catalog.instances import GPUS, INSTANCES, Gpu, InstanceType
 from ..catalog.models import ModelShape
 from .memory import Engine
+from .own_prices import OwnPrices
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,8 @@ class Service:
     """Host memory that one replica needs, GiB, /dev/shm included; None: estimated."""
     shm_gib: float = 2.0
     """Size of the pod's /dev/shm."""
+    accept_memory: bool = False
+    """Only warn where memory does not suffice by calculation."""
 
     @property
     def gpus(self) -> int:
@@ -94,8 +97,12 @@ class Stack:
     """Interface endpoints x zones."""
     volumes_gib: float = 50
     """Persistent volumes, such as Prometheus's, and the roots of the system nodes."""
-    prices: dict[str, float] = field(default_factory=dict)
-    """USD per hour and instance that replace the catalogue's, by instance type."""
+    prices: OwnPrices | None = None
+    """Prices that replace the catalogue's."""
+
+    def own_price(self, instance_type: str, capacity: str = "onDemand") -> float | None:
+        """USD per hour as the owner of the stack states it; None: the catalogue's price counts."""
+        return self.prices.hourly(instance_type, self.region, capacity) if self.prices else None
 
     def used_by(self, pool: Pool) -> list[Service]:
         """Services on `pool`, without those whose replica no node of it can hold: that is a fault of their own."""
