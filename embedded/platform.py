@@ -27,10 +27,12 @@ from .prometheus import PARTS as PROMETHEUS_PARTS
 from .prometheus import Prometheus
 from .runner import PROCESS as RUNNER
 from .runner import PodRunner
+from .services import PROCESS as PROXY
+from .services import ServiceProxy
 from .tools import ToolError
 
 HOME = Path(__file__).parents[1] / ".local" / "platform"
-ALL = (*PARTS, "kwok", *PROMETHEUS_PARTS, *KEDA_PARTS, RUNNER)
+ALL = (*PARTS, "kwok", *PROMETHEUS_PARTS, *KEDA_PARTS, RUNNER, PROXY)
 """Names of all processes of a complete platform."""
 
 Progress = Callable[[str], None]
@@ -97,6 +99,7 @@ class Platform:
         Nodes(plane).start(progress)
         images.save(self.home / "images.json", shape.images)
         PodRunner(plane).start(shape.local_nodes)
+        ServiceProxy(plane).start(progress)
         for node in shape.fake_nodes:
             add(api, node)
         progress(f"nodes ready: {len(shape.local_nodes)} local, {len(shape.fake_nodes)} fake")

@@ -169,8 +169,11 @@ def raise_loopback() -> None:
         fcntl.ioctl(any_socket, set_flags, struct.pack("16sh14x", b"lo", flags | up))
 
 
-async def forward(ports: dict[int, int]) -> None:
-    """Passes connections of the inherited listening sockets on to the same ports in here, for ever."""
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def join(outer: Connection, inner: Connection) -> None:
+    """Passes on what each side sends to the other, until both have ended."""
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65536):
@@ -179,26 +182,31 @@ async def forward(ports: dict[int, int]) -> None:
         if writer.can_write_eof():
             writer.write_eof()
 
-    def to(port: int):  # noqa: ANN202
+    try:
+        await asyncio.gather(pump(outer[0], inner[1]), pump(inner[0], outer[1]))
+    except OSError:  # one side broke off, so the other must see that too
+        outer[1].transport.abort()
+        inner[1].transport.abort()
+    finally:
+        outer[1].close()
+        inner[1].close()
+
+
+async def forward(ports: dict[int, int]) -> None:
+    """Passes connections of the inherited listening sockets on to the same ports in here, for ever."""
+
+    async def listen(port: int, listener: int) -> asyncio.Server:
         async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             try:
-                inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", port)
+                inner = await asyncio.open_connection("127.0.0.1", port)
             except OSError:
                 writer.transport.abort()
                 return
-            try:
-                await asyncio.gather(pump(reader, inner_writer), pump(inner_reader, writer))
-            except OSError:
-                pass  # one side is gone, and so is the other below
-            finally:
-                writer.transport.abort() if inner_reader.exception() else writer.close()
-                inner_writer.close()
+            await join((reader, writer), inner)
 
-        return connect
+        return await asyncio.start_server(connect, sock=socket.socket(fileno=listener))
 
-    servers = [
-        await asyncio.start_server(to(port), sock=socket.socket(fileno=number)) for port, number in ports.items()
-    ]
+    servers = [await listen(port, listener) for port, listener in ports.items()]
     await asyncio.gather(*(server.serve_forever() for server in servers))
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from embedded import images
 from embedded.api import Api
 from embedded.controlplane import ControlPlane
 from embedded.keda import Keda
@@ -14,6 +15,8 @@ from embedded.nodes import Nodes, add, gpu_node
 from embedded.ports import allot, free_base
 from embedded.prometheus import Prometheus
 from embedded.prometheus import custom_resource_definitions as prometheus_crds
+from embedded.runner import PodRunner
+from embedded.services import ServiceProxy
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -93,3 +96,17 @@ def crds(api: Api) -> None:
         api.apply(manifest)
     groups = ("/apis/keda.sh/v1alpha1", "/apis/monitoring.coreos.com/v1")
     api.wait("the custom resources", lambda: all(api.raw(group)["resources"] for group in groups))
+
+
+@pytest.fixture(scope="session")
+def runner(plane: ControlPlane, api: Api) -> Iterator[PodRunner]:
+    """The pod runner with one local node, in a pool of its own. Its Services are reachable."""
+    node = gpu_node("local", "p4d.24xlarge", "us-west-2b", 0, fake=False)
+    images.save(plane.home / "images.json", {})
+    runner, proxy = PodRunner(plane), ServiceProxy(plane)
+    runner.start([node])
+    proxy.start()
+    yield runner
+    proxy.stop()
+    runner.stop()
+    api.delete(node)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qs, urlparse
 
 
 @dataclass
@@ -30,8 +31,6 @@ def metrics_server() -> Iterator[Metrics]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            from urllib.parse import parse_qs, urlparse
-
             query = parse_qs(urlparse(self.path).query)["query"][0]
             result = {"resultType": "vector", "result": metrics.answer(query)}
             body = json.dumps({"status": "success", "data": result}).encode()
@@ -41,7 +40,7 @@ def metrics_server() -> Iterator[Metrics]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *args: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)

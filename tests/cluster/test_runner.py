@@ -1,18 +1,17 @@
 """The pod runner: containers of ordinary manifests run as processes, with kubelet's life cycle."""
 
+import json
 import time
 import urllib.request
-from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from embedded import images
 from embedded.addresses import loopback
 from embedded.api import Api, Manifest
-from embedded.controlplane import ControlPlane
-from embedded.nodes import gpu_node
 from embedded.runner import PodRunner
+from embedded.services import address
 
 pytestmark = pytest.mark.cluster
 
@@ -39,15 +38,6 @@ server.serve_forever()
 server.server_close()  # waits for streams
 sys.exit(0)
 """
-
-
-@pytest.fixture(scope="module")
-def runner(plane: ControlPlane) -> Iterator[PodRunner]:
-    images.save(plane.home / "images.json", {})
-    runner = PodRunner(plane)
-    runner.start([gpu_node("local", "p4d.24xlarge", "us-west-2b", 0, fake=False)])
-    yield runner
-    runner.stop()
 
 
 def deployment(namespace: str, replicas: int = 1, **container: Any) -> Manifest:
@@ -185,7 +175,7 @@ def test_a_pod_that_ignores_sigterm_is_killed_at_the_end_of_its_grace_period(
 def test_a_crashed_container_is_restarted(runner: PodRunner, api: Api, namespace: str) -> None:
     apply(api, deployment(namespace))
     (pod,) = started(api, namespace)
-    with pytest.raises(ConnectionResetError):
+    with suppress(OSError):
         get(pod, "/crash")
 
     def status() -> Manifest:
@@ -207,3 +197,20 @@ def test_a_failing_liveness_probe_restarts_the_container(runner: PodRunner, api:
 def test_what_is_not_emulated_is_said(runner: PodRunner, api: Api, namespace: str) -> None:
     apply(api, deployment(namespace, readinessProbe={"exec": {"command": ["true"]}}))
     api.wait("the event", lambda: "neither httpGet nor tcpSocket" in reasons(api, namespace))
+
+
+def test_a_service_leads_to_ready_pods_only(runner: PodRunner, api: Api, namespace: str) -> None:
+    apply(api, deployment(namespace, replicas=2))
+    metadata = {"name": "server", "namespace": namespace}
+    spec = {"selector": {"app": "server"}, "ports": [{"name": "http", "port": 80, "targetPort": "http"}]}
+    api.apply({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec})
+    first, _ = started(api, namespace, 2)
+    get(first, "/get-ready")
+
+    def ask() -> str:
+        host, port = address(api, namespace, "server", "http")
+        with urllib.request.urlopen(f"http://{host}:{port}/env", timeout=5) as response:
+            return json.load(response)["POD_UID"]
+
+    api.wait("an answer", ask)
+    assert {ask() for _ in range(10)} == {first["metadata"]["uid"]}
