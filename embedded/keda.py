@@ -153,4 +153,6 @@ def _source() -> Path:
 
 def _has_condition(api: Api, crd: str, condition: str) -> bool:
     found = api.get("apiextensions.k8s.io/v1", "CustomResourceDefinition", crd)
-    return any(item["type"] == condition and item["status"] == "True" for item in found["status"]["conditions"])
+    return any(
+        item["type"] == condition and item["status"] == "True" for item in found["status"].get("conditions") or []
+    )

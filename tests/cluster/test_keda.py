@@ -103,10 +103,13 @@ def test_a_lost_signal_keeps_the_replicas(keda: Keda, api: Api, namespace: str, 
         time.sleep(1)
 
 
-def test_the_admission_webhook_refuses_what_cannot_scale(keda: Keda, api: Api, namespace: str) -> None:
+def test_the_admission_webhook_refuses_a_second_scaler(keda: Keda, api: Api, namespace: str) -> None:
     api.apply(gpu_deployment(namespace, replicas=1))
-    with pytest.raises(ApiException, match=r"(?i)denied the request: .*minReplicaCount=5 .*maxReplicaCount=3"):
-        api.apply(scaled_object(namespace, "http://127.0.0.1:1", minReplicaCount=5))
+    api.apply(scaled_object(namespace, "http://127.0.0.1:1"))
+    second = scaled_object(namespace, "http://127.0.0.1:1")
+    second["metadata"]["name"] = "second"
+    with pytest.raises(ApiException, match="is already managed by the ScaledObject 'gpu'"):
+        api.apply(second)
 
 
 def test_a_scaled_object_becomes_ready(keda: Keda, api: Api, namespace: str, metrics: Metrics) -> None:

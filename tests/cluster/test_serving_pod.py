@@ -1,0 +1,92 @@
+"""A service of the components, as it is deployed to EKS, runs in the pod runner: real vLLM, real probes, real metrics."""
+
+import json
+import os
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from eks_llm.plan.manifests import manifests
+from eks_llm.plan.recorder import record
+from eks_llm.serving.service import InferenceService, Runtime
+from embedded import images, serving_env
+from embedded.api import Api, Manifest
+from embedded.controlplane import ControlPlane
+from embedded.runner import PodRunner
+from embedded.services import address
+
+pytestmark = pytest.mark.cluster
+
+ROOT = Path(__file__).parents[2]
+NAME, NAMESPACE, WEIGHTS = "tiny", "inference-local", "s3://models/tiny/2026-11-29/"
+
+
+def service(runtime: Runtime) -> list[Manifest]:
+    """All objects of a small service, as the program registers them."""
+    shape = {
+        "layers": 2, "hidden": 128, "heads": 4, "kv_heads": 2, "head_dim": 32, "intermediate": 256, "vocab": 512,
+        "max_position": 1024,
+    }  # fmt: skip
+    engine = {"max_model_len": 256, "max_num_seqs": 8, "frontends": 1, "extra": {"dtype": "float32"}}
+    recording = record(
+        lambda: InferenceService(
+            NAME,
+            {
+                "model": NAME,
+                "model_shape": shape,
+                "weights": WEIGHTS,
+                "pool": "local",
+                "runtime": runtime,
+                "engine": engine,  # type: ignore[typeddict-item]
+                "limits": {"request_timeout": "20s"},
+                "scaling": {"min": 1, "max": 2},
+                "namespace": NAMESPACE,
+                "instance_type": "p4d.24xlarge",
+                "prometheus_url": "http://127.0.0.1:9090",
+            },
+        )
+    )
+    return [yaml.safe_load(text) for text in manifests(recording).values()]
+
+
+@pytest.fixture(scope="module")
+def pods(runner: PodRunner, plane: ControlPlane, api: Api, crds: None) -> Iterator[None]:
+    """The service, deployed; its weights lie in a folder that stands in for the bucket."""
+    environment = serving_env.ensure()
+    folder = plane.home / "buckets" / WEIGHTS.removeprefix("s3://")
+    make = f"from tests.serving.tiny_model import make; from pathlib import Path; make(Path({str(folder)!r}))"
+    folder.mkdir(parents=True)
+    variables = {**os.environ, **environment.variables(), "PYTHONPATH": str(ROOT)}
+    subprocess.run([environment.python, "-c", make], check=True, env=variables)
+    images.save(plane.home / "images.json", images.stands(environment, plane.home))
+    runner.stop()
+    runner.start(json.loads((plane.home / "nodes.json").read_text()))
+    api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    objects = service(Runtime.OPENAI)
+    for manifest in sorted(objects, key=lambda item: item["kind"] == "Deployment"):
+        if manifest["kind"] != "ScaledObject":  # no KEDA in this test
+            api.apply(manifest)
+    yield
+    for manifest in objects:
+        if manifest["kind"] != "ScaledObject":
+            api.delete(manifest)
+    api.wait("pods gone", lambda: not api.list("v1", "Pod", NAMESPACE), timeout=90)
+
+
+def test_it_becomes_available_and_streams(pods: None, api: Api) -> None:
+    def available() -> int:
+        return api.get("apps/v1", "Deployment", NAME, NAMESPACE)["status"].get("availableReplicas", 0)
+
+    api.wait("the service", available, timeout=300)
+    host, port = address(api, NAMESPACE, NAME, "http")
+    body = {"model": NAME, "prompt": "The quick brown fox", "max_tokens": 8, "ignore_eos": True, "stream": True}
+    headers = {"Content-Type": "application/json"}
+    request = urllib.request.Request(f"http://{host}:{port}/v1/completions", json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request, timeout=60) as response:
+        events = [line for line in response.read().decode().splitlines() if line.startswith("data: ")]
+    assert events[-1] == "data: [DONE]"
+    assert len(events) >= 8
