@@ -1,29 +1,42 @@
 """Fixtures of the serving level: one server for all tests that do not harm it, and a maker of servers for those that do.
 
-Runs in the serving environment's own Python, which has vLLM and tritonclient:
-    $(python -m embedded.serving_env) -m pytest tests/serving
+The tests run in the serving environment's own Python, which has vLLM and tritonclient. Started by another Python, pytest
+makes that environment (the first time) and runs there.
 """
 
+import importlib.util
+import os
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
+from embedded import serving_env
 
-try:
-    import tritonclient
-    import vllm
-except ImportError:
-    raise pytest.UsageError(
-        "tests/serving runs in the serving environment: $(python -m embedded.serving_env) -m pytest tests/serving"
-    ) from None
+IN_ENVIRONMENT = importlib.util.find_spec("vllm") is not None and importlib.util.find_spec("tritonclient") is not None
 
-from tests.serving import tiny_model
-from tests.serving.reference import Reference
-from tests.serving.server import Server, engine_document, running
+if IN_ENVIRONMENT:
+    from tests.serving import tiny_model
+    from tests.serving.server import Server, engine_document, running
+if TYPE_CHECKING:
+    from tests.serving.reference import Reference
 
-__all__ = ["tritonclient", "vllm"]
+
+def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    if IN_ENVIRONMENT:
+        return None
+    python = serving_env.ensure(lambda line: print(line, flush=True)).python
+    environment = {**os.environ, "PYTHONPATH": str(serving_env.ROOT)}
+    return subprocess.call([str(python), "-m", "pytest", *config.invocation_params.args], env=environment)
+
+
+def pytest_ignore_collect() -> bool | None:
+    """Where these tests were not asked for by name, the hook above came too late."""
+    if not IN_ENVIRONMENT:
+        raise pytest.UsageError("tests/serving runs in an environment of its own: ask for it by name")
+    return None
 
 
 @pytest.fixture(scope="session")
@@ -32,25 +45,22 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def reference(model: Path) -> Reference:
+def reference(model: Path) -> "Reference":
     """The same model in another implementation: what the right answers are."""
+    from tests.serving.reference import Reference
+
     return Reference(model)
 
 
 @pytest.fixture(scope="session")
-def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator["Server"]:
     """Two front ends on one engine."""
     with running(tmp_path_factory.mktemp("server"), engine_document(model)) as started:
         yield started
 
 
 @pytest.fixture
-def start(model: Path, tmp_path: Path) -> Iterator[Callable[..., Server]]:
+def start(model: Path, tmp_path: Path) -> Iterator["Callable[..., Server]"]:
     """Starts a server of the test's own, with changes to engine.json."""
     with ExitStack() as stack:
         yield lambda **changes: stack.enter_context(running(tmp_path, engine_document(model, **changes)))
-
-
-@pytest.fixture(scope="session")
-def anyio_backend() -> Any:
-    return "asyncio"

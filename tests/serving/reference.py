@@ -21,6 +21,9 @@ class Reference:
             inputs.input_ids, max_new_tokens=tokens, do_sample=False, temperature=None, top_k=None, pad_token_id=1
         )
         new = outputs[0][inputs.input_ids.shape[1] :]
+        reason = "stop" if new[-1] == 1 else "length"
         text = self.tokenizer.decode(new, skip_special_tokens=True)
-        # An answer that is cut inside a character ends before it.
-        return text.rstrip("\N{REPLACEMENT CHARACTER}"), "stop" if new[-1] == 1 else "length"
+        while text.endswith("\N{REPLACEMENT CHARACTER}"):  # an answer that is cut inside a character ends before it
+            new = new[:-1]
+            text = self.tokenizer.decode(new, skip_special_tokens=True)
+        return text, reason

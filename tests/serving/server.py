@@ -18,7 +18,7 @@ from embedded.serving_env import ROOT, ensure
 
 REPOSITORY = ROOT / "model_repository"
 EXAMPLE = ROOT / "examples" / "ensemble"
-START_SECONDS = 180
+START_SECONDS = 300
 
 
 def engine_document(model: Path, **changes: Any) -> dict[str, Any]:

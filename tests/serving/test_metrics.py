@@ -51,6 +51,8 @@ def test_labels(used: Server) -> None:
         assert [found for found, _ in samples(scrape, name)] == [labels]
     reasons = {labels["finished_reason"] for labels, _ in samples(scrape, "vllm:request_success_total")}
     assert {"stop", "length", "abort"} <= reasons
+    waiting = [found for found, _ in samples(scrape, "vllm:num_requests_waiting_by_reason")]
+    assert sorted(found["reason"] for found in waiting) == ["capacity", "deferred"]
 
 
 def test_counters_add_up_over_the_front_ends(server: Server) -> None:

@@ -1,6 +1,7 @@
 """A complete model that anyone can make in a second: 2-layer Llama with random weights and a byte-level BPE tokenizer."""
 
 import json
+import string
 from pathlib import Path
 
 import torch
@@ -15,26 +16,30 @@ CORPUS = (
 )
 
 
-def make(directory: Path, seed: int = 0, layers: int = 2, context: int = CONTEXT) -> Path:
-    """Writes config.json, generation_config.json, the tokenizer and model.safetensors; returns the directory."""
+def make(directory: Path, seed: int = 0, ascii_only: bool = False) -> Path:
+    """Writes config.json, generation_config.json, the tokenizer and model.safetensors; returns the directory.
+
+    `ascii_only`: every token is a piece of text by itself (for benchmarks); else a token may be a part of a character.
+    """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
+    alphabet = string.ascii_letters + string.digits if ascii_only else "".join(pre_tokenizers.ByteLevel.alphabet())
     trainer = trainers.BpeTrainer(
-        vocab_size=512, special_tokens=["<s>", "</s>"], initial_alphabet=pre_tokenizers.ByteLevel.alphabet()
+        vocab_size=512, special_tokens=["<s>", "</s>"], initial_alphabet=list(alphabet), show_progress=False
     )
-    tokenizer.train_from_iterator(CORPUS, trainer)
+    tokenizer.train_from_iterator(CORPUS[:1] if ascii_only else CORPUS, trainer)
     tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>").save_pretrained(directory)
     torch.manual_seed(seed)
     config = LlamaConfig(
-        vocab_size=512,
+        vocab_size=tokenizer.get_vocab_size(),
         hidden_size=128,  # heads of 32: the CPU attention kernel has none below
         intermediate_size=256,
-        num_hidden_layers=layers,
+        num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
-        max_position_embeddings=context,
+        max_position_embeddings=CONTEXT,
         bos_token_id=0,
         eos_token_id=1,
         initializer_range=0.2,  # large enough that greedy answers differ from prompt to prompt

@@ -177,8 +177,10 @@ def _check(values: dict[str, Any], sections: dict[str, dict[str, Any]], problems
             problems.append(f"engine.{key}: must be said (a whole number above 0), its default depends on the GPU")
 
 
-def check_model_files(directory: str) -> None:
-    """Checks that a model directory is there and complete; the engine's own error would not name the file.
+def check_model_files(directory: str, config: str = "config.json") -> None:
+    """Checks that a directory of a model (or of an adapter, by its `config`) is there and complete.
+
+    The engine's own error would not name the file.
 
     Raises:
         ConfigError: names the directory or the file that is missing or cut short.
@@ -186,8 +188,8 @@ def check_model_files(directory: str) -> None:
     root = Path(directory)
     if not root.is_dir():
         raise ConfigError(f"model: {directory} is not a directory (are the weights downloaded and mounted there?)")
-    if not (root / "config.json").is_file():
-        raise ConfigError(f"model: {root / 'config.json'} is missing: {directory} holds no complete model")
+    if not (root / config).is_file():
+        raise ConfigError(f"model: {root / config} is missing: {directory} holds no complete model")
     index = root / "model.safetensors.index.json"
     if index.is_file():
         try:

@@ -17,10 +17,11 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from engine_config import ConfigError, EngineConfig, check_model_files, load
+from engine_config import ConfigError, EngineConfig, load
 from pod_state import PodState, RunDirectory
 from takedown import alive, take_down
 
@@ -79,7 +80,6 @@ class EngineProcess:
         self.stopping.set()
 
     def _start_engine(self) -> Any:
-        check_model_files(self.config.model)
         import vllm_internals
 
         vllm_internals.probe()
@@ -152,13 +152,41 @@ def _write(connection: socket.socket, message: dict[str, Any]) -> None:
     connection.sendall(json.dumps(message).encode() + b"\n")
 
 
+class PodCollector:
+    """The metrics of all front ends together.
+
+    prometheus_client adds counters and histograms up. For a gauge it takes the value that was written last, but front
+    ends handle the engine's steps at their own pace, so the last one written may be of an earlier step (seen: one
+    request "running" on an idle pod until the next request). The gauges of the engine's state come from the latest step.
+    """
+
+    def __init__(self, process: EngineProcess) -> None:
+        from prometheus_client.multiprocess import MultiProcessCollector
+
+        self._state = process.state
+        self._files = MultiProcessCollector(None, str(process.directory.metrics))
+
+    def collect(self) -> Iterator[Any]:
+        totals = self._state.totals()
+        reasons = {"capacity": totals.waiting, "deferred": totals.deferred}
+        values: dict[str, Callable[[dict[str, str]], float]] = {
+            "vllm:num_requests_running": lambda _: totals.running,
+            "vllm:num_requests_waiting": lambda _: totals.waiting + totals.deferred,
+            "vllm:num_requests_waiting_by_reason": lambda labels: reasons[labels["reason"]],
+            "vllm:kv_cache_usage_perc": lambda _: totals.kv_usage,
+        }
+        for family in self._files.collect():
+            if value := values.get(family.name):
+                family.samples = [sample._replace(value=value(sample.labels)) for sample in family.samples]
+            yield family
+
+
 def _serve_http(process: EngineProcess) -> None:
     """/metrics of all front ends together; /health/live and /health/ready for probes."""
     from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-    from prometheus_client.multiprocess import MultiProcessCollector
 
     registry = CollectorRegistry()
-    MultiProcessCollector(registry, str(process.directory.metrics))
+    registry.register(PodCollector(process))
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

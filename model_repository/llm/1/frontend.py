@@ -46,9 +46,11 @@ class FrontEnd:
 
     def __init__(self, config: EngineConfig, directory: RunDirectory, index: int) -> None:
         self.config, self.directory, self.index = config, directory, index
+        self._server_pid = os.getppid()
         self.dead: str | None = None
         self.draining_since: float | None = None
         self._answers: dict[Answer, asyncio.Task[None]] = {}
+        self._in_flight = 0
         self._queued_tokens = 0
         self._wait_estimate = 1.0
         self._stopping = threading.Event()
@@ -81,7 +83,10 @@ class FrontEnd:
 
     async def _connect(self, settings: Any, addresses: dict[str, str]) -> None:
         frontends = self.config.frontends
-        self._engine = vllm_internals.connect(settings, addresses, frontends, self.index, self._progress_logger)
+        self._clock = vllm_internals.StepClock()
+        self._engine = vllm_internals.connect(
+            settings, addresses, frontends, self.index, self._progress_logger, self._clock
+        )
         tokenizer = self._engine.get_tokenizer()
         self._encode: Callable[[str], list[int]] = tokenizer.encode
         self.limits = ModelLimits(
@@ -103,19 +108,20 @@ class FrontEnd:
 
     def _progress_logger(self, *_: Any) -> StatLoggerBase:
         """What vLLM calls with the statistics of every step that this front end hears of."""
-        state = self._state
+        state, clock = self._state, self._clock
 
         class Progress(StatLoggerBase):
             def __init__(self) -> None:
                 pass
 
-            def record(self, scheduler_stats: Any, iteration_stats: Any, *_: Any, **__: Any) -> None:
-                now = time.monotonic()
-                state.set("progress", now)
-                if scheduler_stats is not None:
-                    waiting = scheduler_stats.num_waiting_reqs + scheduler_stats.num_skipped_waiting_reqs
-                    state.set("engine_waiting", waiting)
-                    state.set("engine_waiting_at", now)
+            def record(self, scheduler_stats: Any, *_: Any, **__: Any) -> None:
+                state.set("progress", time.monotonic())
+                if scheduler_stats is not None:  # without any output too: the last step of all says that nothing runs
+                    state.set("running", scheduler_stats.num_running_reqs)
+                    state.set("waiting", scheduler_stats.num_waiting_reqs)
+                    state.set("deferred", scheduler_stats.num_skipped_waiting_reqs)
+                    state.set("kv_usage", scheduler_stats.kv_cache_usage)
+                    state.set("step_at", clock.at)
 
             def log_engine_initialized(self) -> None:
                 pass
@@ -146,12 +152,7 @@ class FrontEnd:
             seconds = min(seconds, timeout_us / 1e6)
         task = self._loop.create_task(self._serve(request, seconds, answer))
         self._answers[answer] = task
-        self._count()
-        task.add_done_callback(lambda _: self._end(answer))
-
-    def _end(self, answer: Answer) -> None:
-        del self._answers[answer]
-        self._count()
+        task.add_done_callback(lambda _: self._answers.pop(answer))
 
     async def _serve(self, request: ParsedRequest, seconds: float, answer: Answer) -> None:
         try:
@@ -183,12 +184,12 @@ class FrontEnd:
     async def _generate(self, request: ParsedRequest, answer: Answer) -> None:
         token_ids = await self._loop.run_in_executor(self._tokenizing, self._encode, request.prompt)
         fit(request, len(token_ids), self.limits)
-        self._admit(len(token_ids))
+        self._check_queue(len(token_ids))
         # vLLM compiles a grammar while it takes a request in; it does so off the loop only for a prompt "to be processed".
         prompt = tokens_input(token_ids) if request.params.skip_clone else TokensPrompt(prompt_token_ids=token_ids)
         lora = self._loras[request.lora_name] if request.lora_name else None
         queued, arrived = len(token_ids), time.monotonic()
-        self._queue(queued)
+        self._account(1, queued)
         try:
             outputs = self._engine.generate(
                 prompt, request.params, str(uuid.uuid4()), lora_request=lora, priority=request.priority
@@ -196,38 +197,38 @@ class FrontEnd:
             answer.begin(request.prompt if not request.exclude_prompt else "", request.stream, len(token_ids))
             async for output in outputs:
                 if queued:
-                    self._queue(-queued)
+                    self._account(0, -queued)
                     queued = 0
                     self._wait_estimate += 0.1 * (time.monotonic() - arrived - self._wait_estimate)
                 if output.outputs[0].finish_reason == "abort":
                     raise asyncio.CancelledError
                 answer.add(output)
         finally:
-            self._queue(-queued)
+            self._account(-1, -queued)
 
-    def _admit(self, tokens: int) -> None:
+    def _check_queue(self, tokens: int) -> None:
         limits, totals = self.config.limits, self._state.totals()
         retry = f"retry after {max(1, math.ceil(self._wait_estimate))} s"
-        if totals.in_flight > self._capacity + limits.max_queued_requests or (
-            totals.engine_waiting >= limits.max_queued_requests and totals.in_flight > self._capacity
+        if totals.in_flight >= self._capacity + limits.max_queued_requests or (
+            totals.waiting + totals.deferred >= limits.max_queued_requests and totals.in_flight >= self._capacity
         ):
             raise OverloadedError(
-                f"{totals.in_flight - 1} requests are in flight and {totals.engine_waiting} of them wait "
-                f"(limit {limits.max_queued_requests}); {retry}"
+                f"the queue is full: {totals.in_flight} requests are in flight, the engine runs {self._capacity} at most "
+                f"and {limits.max_queued_requests} may wait; {retry}"
             )
         if totals.queued_tokens and totals.queued_tokens + tokens > limits.max_queued_tokens:
             raise OverloadedError(
                 f"{totals.queued_tokens} prompt tokens wait (limit {limits.max_queued_tokens}); {retry}"
             )
 
-    def _queue(self, tokens: int) -> None:
+    def _account(self, requests: int, tokens: int) -> None:
+        """Adds to what this front end has in the engine."""
+        if requests > 0 and not self._in_flight:
+            self._state.set("progress", time.monotonic())  # the engine was not asked for anything until now
+        self._in_flight += requests
         self._queued_tokens += tokens
+        self._state.set("in_flight", self._in_flight)
         self._state.set("queued_tokens", self._queued_tokens)
-
-    def _count(self) -> None:
-        if len(self._answers) == 1:
-            self._state.set("progress", time.monotonic())  # the engine has not been asked for anything before
-        self._state.set("in_flight", len(self._answers))
 
     # Off the token path ----------------------------------------------------------------------------------------------
 
@@ -235,6 +236,8 @@ class FrontEnd:
         """Cancelled requests, the drain marker, and the sign that the event loop runs."""
         while not self._stopping.wait(POLL_SECONDS):
             self._loop.call_soon_threadsafe(lambda: self._state.set("heartbeat", time.monotonic()))
+            if os.getppid() != self._server_pid:
+                os._exit(1)  # tritonserver was killed; its stubs would stay
             for answer in list(self._answers):
                 if answer.client_gone():
                     self._cancel(answer, Code.CANCELLED, "cancelled by the client")

@@ -4,7 +4,7 @@
     responses.py        what is sent, and the final flag          engine_config.py    engine.json
     engine_process.py   the process that owns the engine          engine_client.py    a front end's line to it
     vllm_internals.py   vLLM calls that are not public            pod_state.py        what the processes share
-    takedown.py         the end of a server that lost its engine
+    takedown.py         the end of a server that lost its engine  self_test.py     does everything fit?
 """
 
 import json
@@ -48,6 +48,8 @@ class TritonPythonModel:
         index = int(instance.rsplit("_", 1)[1])
         if index == 0:
             check_model_files(config.model)
+            for adapter in config.lora_adapters.values():
+                check_model_files(adapter, "adapter_config.json")
             directory.claim(version)
             start_engine_process(directory)
         os.environ["VLLM_RPC_BASE_PATH"] = str(directory.root)
@@ -67,7 +69,8 @@ class TritonPythonModel:
                 for name in INPUTS
                 if (tensor := pb_utils.get_input_tensor_by_name(request, name)) is not None
             }
-            self._frontend.submit(tensors, request.timeout(), self._answer(request.get_response_sender()))
+            answer = self._answer(request.get_response_sender(), request.requested_output_names())
+            self._frontend.submit(tensors, request.timeout(), answer)
 
     def is_ready(self) -> bool:
         """Asked by Triton 26.03 and later with every readiness probe."""

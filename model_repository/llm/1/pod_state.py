@@ -14,8 +14,8 @@ from pathlib import Path
 from engine_config import ConfigError
 
 DEFAULT_DIRECTORY = "/dev/shm/eks-llm"  # noqa: S108 - a memory volume of the pod, which Triton needs anyway
-_FIELDS = ("in_flight", "queued_tokens", "progress", "heartbeat", "engine_waiting", "engine_waiting_at")
-_SLOT = 64  # bytes: a cache line each, so that writers do not disturb each other
+_FIELDS = ("in_flight", "queued_tokens", "progress", "heartbeat", "step_at", "running", "waiting", "deferred", "kv_usage")
+_SLOT = 128  # bytes: cache lines of its own, so that writers do not disturb each other
 
 
 @dataclass(frozen=True)
@@ -77,8 +77,15 @@ class Totals:
     progress: float
     """When the engine last answered any front end (monotonic seconds)."""
     oldest_heartbeat: float
-    engine_waiting: int
-    """Requests that wait in the scheduler, as it said last."""
+    running: int
+    """Requests in the engine's last step. This and the following are from whichever front end heard of the latest step:
+    the engine tells each step to one front end only, and they handle them at their own pace."""
+    waiting: int
+    """Requests that wait for room in the engine."""
+    deferred: int
+    """Requests that the engine has put aside, e.g. until a grammar is compiled."""
+    kv_usage: float
+    """Share of the KV cache in use, 0 to 1."""
 
 
 class PodState:
@@ -102,11 +109,14 @@ class PodState:
             dict(zip(_FIELDS, self._values[start : start + len(_FIELDS)], strict=True))
             for start in range(0, self._frontends * _SLOT // 8, _SLOT // 8)
         ]
-        latest = max(slots, key=lambda slot: slot["engine_waiting_at"])
+        latest = max(slots, key=lambda slot: slot["step_at"])
         return Totals(
             in_flight=int(sum(slot["in_flight"] for slot in slots)),
             queued_tokens=int(sum(slot["queued_tokens"] for slot in slots)),
             progress=max(slot["progress"] for slot in slots),
             oldest_heartbeat=min(slot["heartbeat"] or time.monotonic() for slot in slots),
-            engine_waiting=int(latest["engine_waiting"]),
+            running=int(latest["running"]),
+            waiting=int(latest["waiting"]),
+            deferred=int(latest["deferred"]),
+            kv_usage=latest["kv_usage"],
         )

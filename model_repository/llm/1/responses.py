@@ -3,6 +3,7 @@
 import enum
 import json
 import threading
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,14 @@ class Code(enum.Enum):
 class Answer:
     """The responses of one request. Used by the event loop; `client_gone` by the watching thread."""
 
-    def __init__(self, sender: Any) -> None:
+    def __init__(self, sender: Any, wanted: Collection[str]) -> None:
+        """`wanted`: the outputs that the request asked for.
+
+        No other may be sent: Triton's sender drops it without holding Python's lock, and the process dies (seen with
+        2.51 through an ensemble, which asks for the outputs that it maps).
+        """
         self.tokens = 0
+        self._wanted = wanted
         self.end_reason: tuple[Code, str] | None = None
         self._sender = sender
         self._closed = False
@@ -53,18 +60,16 @@ class Answer:
                 "cached_tokens": output.num_cached_tokens or 0,
             }
             self._close(
-                pb_utils.InferenceResponse(
-                    [
-                        _string("TEXT_OUTPUT", "".join((*self._parts, completion.text))),
-                        _string("FINISH_REASON", str(completion.finish_reason)),
-                        _string("USAGE", json.dumps(usage)),
-                    ]
+                self._response(
+                    TEXT_OUTPUT="".join((*self._parts, completion.text)),
+                    FINISH_REASON=str(completion.finish_reason),
+                    USAGE=json.dumps(usage),
                 )
             )
         elif not self._stream:
             self._parts.append(completion.text)
-        elif completion.text:  # a piece of a character has no text yet
-            self._sender.send(pb_utils.InferenceResponse([_string("TEXT_OUTPUT", completion.text)]))
+        elif completion.text and "TEXT_OUTPUT" in self._wanted:  # a piece of a character has no text yet
+            self._sender.send(self._response(TEXT_OUTPUT=completion.text))
 
     def fail(self, code: Code, reason: str) -> None:
         """Ends the request with an error, if it has not ended yet."""
@@ -74,12 +79,17 @@ class Answer:
         with self._closing:
             return not self._closed and self._sender.is_cancelled()
 
+    def _response(self, **texts: str) -> Any:
+        return pb_utils.InferenceResponse(
+            [
+                pb_utils.Tensor(name, np.array([text.encode()], dtype=np.object_))
+                for name, text in texts.items()
+                if name in self._wanted
+            ]
+        )
+
     def _close(self, response: Any) -> None:
         with self._closing:
             if not self._closed:
                 self._closed = True
                 self._sender.send(response, flags=_FINAL)
-
-
-def _string(name: str, value: str) -> Any:
-    return pb_utils.Tensor(name, np.array([value.encode()], dtype=np.object_))

