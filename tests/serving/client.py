@@ -1,12 +1,14 @@
 """Clients of the tests: gRPC streams (tritonclient), HTTP generate and generate_stream (standard library)."""
 
+# pyright: reportMissingImports=false
+
 import asyncio
 import contextlib
 import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -59,7 +61,7 @@ def grpc_type(array: np.ndarray) -> str:
     return str(np_to_triton_dtype(array.dtype))
 
 
-async def responses(client: Any, inputs: list[Any], model: str = "llm", **options: Any) -> AsyncIterator[Any]:
+async def responses(client: Any, inputs: list[Any], model: str = "llm", **options: Any) -> AsyncGenerator[Any]:
     """(response, error) of one request over a gRPC stream of its own."""
 
     async def once() -> AsyncIterator[dict[str, Any]]:
@@ -71,7 +73,9 @@ async def responses(client: Any, inputs: list[Any], model: str = "llm", **option
             return
 
 
-async def ask(client: Any, inputs: list[Any], model: str = "llm", output: str = "TEXT_OUTPUT", **options: Any) -> Result:
+async def ask(
+    client: Any, inputs: list[Any], model: str = "llm", output: str = "TEXT_OUTPUT", **options: Any
+) -> Result:
     seen = Result()
     try:
         async with contextlib.aclosing(responses(client, inputs, model, **options)) as stream:

@@ -1,6 +1,6 @@
-"""Fixtures of the serving level: one server for all tests that do not harm it, and a maker of servers for those that do.
+"""Fixtures of the serving level: one server for tests that do not harm it, and a maker of servers for those that do.
 
-The tests run in the serving environment's own Python, which has vLLM and tritonclient. Started by another Python, pytest
+The tests run in the serving environment's own Python, which has vLLM and tritonclient. Started by another one, pytest
 makes that environment (the first time) and runs there.
 """
 
@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
 from embedded import serving_env
 
 IN_ENVIRONMENT = importlib.util.find_spec("vllm") is not None and importlib.util.find_spec("tritonclient") is not None
 
-if IN_ENVIRONMENT:
+if TYPE_CHECKING or IN_ENVIRONMENT:  # elsewhere only the hooks below are needed
     from tests.serving import tiny_model
-    from tests.serving.server import Server, engine_document, running
-if TYPE_CHECKING:
     from tests.serving.reference import Reference
+    from tests.serving.server import Server, engine_document, running
 
 
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
@@ -47,8 +47,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def reference(model: Path) -> "Reference":
     """The same model in another implementation: what the right answers are."""
-    from tests.serving.reference import Reference
-
     return Reference(model)
 
 

@@ -1,5 +1,7 @@
 """Reading a scrape in Prometheus' text format."""
 
+# pyright: reportMissingImports=false
+
 import time
 from collections.abc import Callable
 

@@ -1,5 +1,7 @@
 """Right answers from outside: the tiny model in Hugging Face transformers, greedy, in 32 bit."""
 
+# pyright: reportMissingImports=false
+
 from pathlib import Path
 
 import torch

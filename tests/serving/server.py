@@ -1,4 +1,4 @@
-"""Starts a real tritonserver on the model repository of this checkout, as the pod does, and ends it as the kubelet does."""
+"""Starts a real tritonserver on this checkout's model repository, as the pod does, and ends it as the kubelet does."""
 
 import contextlib
 import json
@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,7 +101,8 @@ class Server:
     def wait_ready(self) -> None:
         until = time.monotonic() + START_SECONDS
         while not self.ready():
-            assert self.process and self.process.poll() is None, f"tritonserver ended:\n{self.tail()}"
+            assert self.process
+            assert self.process.poll() is None, f"tritonserver ended:\n{self.tail()}"
             assert time.monotonic() < until, f"not ready within {START_SECONDS} s:\n{self.tail()}"
             time.sleep(0.2)
 
@@ -131,7 +133,7 @@ class Server:
         shutil.rmtree(self.run_directory, ignore_errors=True)
 
     def processes(self, name: str = "") -> list[int]:
-        """Processes of this server (all carry its run directory in their environment), by part of their command line."""
+        """Processes of this server (their environment has its run directory), by part of their command line."""
         found = []
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError):

@@ -1,5 +1,7 @@
 """Cancelled, left, late and refused requests: the engine is free again, and the client knows why."""
 
+# pyright: reportMissingImports=false
+
 import asyncio
 import contextlib
 import http.client
@@ -8,6 +10,7 @@ import time
 from collections.abc import Callable
 
 import tritonclient.grpc.aio as grpc_aio
+
 from tests.serving.client import ask, ask_all, responses, tensors
 from tests.serving.metrics import gauge, wait_for
 from tests.serving.server import Server
@@ -34,7 +37,7 @@ def test_a_cancelled_grpc_stream_is_freed_in_time(server: Server) -> None:
             await asyncio.to_thread(wait_for, lambda: idle(server), 5)
             return time.monotonic() - began
 
-    async def one():  # noqa: ANN202
+    async def one():
         yield {"model_name": "llm", "inputs": tensors(**LONG, STREAM=True)}
 
     durations = sorted(asyncio.run(cancel_one()) for _ in range(20))
@@ -65,9 +68,10 @@ def test_cancelling_some_streams_leaves_the_others(server: Server) -> None:
                     async for _ in stream:
                         break
 
-            staying = [ask(client, tensors(**LONG, STREAM=True)) for _ in range(8)]
-            results = await asyncio.gather(*staying, *(leave_early() for _ in range(8)))
-            return [result.error or str(result.usage and result.usage["completion_tokens"]) for result in results[:8]]
+            leaving = [asyncio.ensure_future(leave_early()) for _ in range(8)]
+            staying = await asyncio.gather(*(ask(client, tensors(**LONG, STREAM=True)) for _ in range(8)))
+            await asyncio.gather(*leaving)
+            return [result.error or str(result.usage and result.usage["completion_tokens"]) for result in staying]
 
     assert asyncio.run(go()) == ["900"] * 8
     wait_for(lambda: idle(server), 2)

@@ -1,4 +1,4 @@
-"""SIGTERM: what is in flight finishes inside the budget, new requests go elsewhere, the rest ends with a clear status."""
+"""SIGTERM: what is in flight finishes inside the budget, new requests go elsewhere, the rest gets a clear status."""
 
 import asyncio
 import time

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+
 from tests.serving.client import Result, ask_at, tensors
 from tests.serving.server import Server
 
@@ -23,9 +24,8 @@ def streams_while(server: Server, act: Callable[[], None], streams: int = 6) -> 
     """Runs streams, acts once they flow, returns what each client saw."""
 
     async def go() -> list[Result]:
-        running = asyncio.create_task(
-            ask_at(server.grpc, *(tensors(**LONG, STREAM=True) for _ in range(streams)))
-        )
+        inputs = [tensors(**LONG, STREAM=True) for _ in range(streams)]
+        running = asyncio.ensure_future(ask_at(server.grpc, *inputs))
         await asyncio.sleep(0.4)
         act()
         return await asyncio.wait_for(running, 60)

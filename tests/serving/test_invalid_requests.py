@@ -1,11 +1,14 @@
 """Every wrong request is answered INVALID_ARG with the reason, and harms no other request."""
 
+# pyright: reportMissingImports=false
+
 import asyncio
 from typing import Any
 
 import numpy as np
 import pytest
 import tritonclient.grpc.aio as grpc_aio
+
 from tests.serving.client import ask, ask_all, generate, tensors
 from tests.serving.reference import Reference
 from tests.serving.server import Server
@@ -32,14 +35,20 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "seed beyond 64 bit": ({"SAMPLING_PARAMETERS": {"seed": 2**70}}, ("seed",)),
     "numbers for stop": ({"SAMPLING_PARAMETERS": {"stop": [1, 2]}}, ("stop", "str")),
     "empty stop string": ({"SAMPLING_PARAMETERS": {"stop": [""]}}, ("stop",)),
-    "stop token outside the vocabulary": ({"SAMPLING_PARAMETERS": {"stop_token_ids": [99999]}}, ("99999", "vocabulary")),
+    "stop token outside the vocabulary": (
+        {"SAMPLING_PARAMETERS": {"stop_token_ids": [99999]}},
+        ("99999", "vocabulary"),
+    ),
     "bias outside the vocabulary": ({"SAMPLING_PARAMETERS": {"logit_bias": {"99999": 1}}}, ("99999",)),
     "several answers": ({"SAMPLING_PARAMETERS": {"n": 2}}, ("n: no such key",)),
     "unknown LoRA": ({"SAMPLING_PARAMETERS": {"lora_name": "nobody"}}, ("nobody", "adapter")),
     "priority is no number": ({"SAMPLING_PARAMETERS": {"priority": "high"}}, ("priority",)),
     "invalid regex": ({"SAMPLING_PARAMETERS": {"structured_outputs": {"regex": "(["}}}, ("regex",)),
     "invalid grammar": ({"SAMPLING_PARAMETERS": {"structured_outputs": {"grammar": "root ::= ("}}}, ("grammar",)),
-    "invalid schema": ({"SAMPLING_PARAMETERS": {"structured_outputs": {"json": {"type": "nothing"}}}}, ("structured_outputs", "nothing")),
+    "invalid schema": (
+        {"SAMPLING_PARAMETERS": {"structured_outputs": {"json": {"type": "nothing"}}}},
+        ("structured_outputs", "nothing"),
+    ),
     "two structures": ({"SAMPLING_PARAMETERS": {"structured_outputs": {"json": {}, "regex": "a"}}}, ("structured",)),
     "empty choice": ({"SAMPLING_PARAMETERS": {"structured_outputs": {"choice": []}}}, ("choice",)),
     "min_tokens above MAX_TOKENS": ({"SAMPLING_PARAMETERS": {"min_tokens": 9}}, ("min_tokens", "9")),
@@ -88,11 +97,11 @@ def test_the_codes_of_http(server: Server) -> None:
 
 def test_wrong_requests_do_not_harm_the_others(server: Server, reference: Reference) -> None:
     async def both() -> list[Any]:
-        async with grpc_aio.InferenceServerClient(f"127.0.0.1:{server.grpc}") as good:
-            async with grpc_aio.InferenceServerClient(f"127.0.0.1:{server.grpc}") as bad:
-                wrong = [ask(bad, tensors(**{**GOOD, **change})) for change, _ in WRONG.values()]
-                right = [ask(good, tensors(**GOOD, STREAM=True)) for _ in range(16)]
-                return await asyncio.gather(*right, *wrong)
+        address = f"127.0.0.1:{server.grpc}"
+        async with grpc_aio.InferenceServerClient(address) as good, grpc_aio.InferenceServerClient(address) as bad:
+            wrong = [ask(bad, tensors(**{**GOOD, **change})) for change, _ in WRONG.values()]
+            right = [ask(good, tensors(**GOOD, STREAM=True)) for _ in range(16)]
+            return await asyncio.gather(*right, *wrong)
 
     results = asyncio.run(both())
     expected = reference.greedy(GOOD["PROMPT"], 8)[0]

@@ -3,6 +3,7 @@
 import math
 
 import pytest
+
 from tests.serving.client import ask_all, tensors
 from tests.serving.metrics import gauge, samples, types, wait_for
 from tests.serving.server import Server

@@ -1,7 +1,10 @@
 """What a client gets: new text only, the final flag once and with the last payload, over gRPC and over HTTP."""
 
+# pyright: reportMissingImports=false
+
 import numpy as np
 import pytest
+
 from tests.serving.client import ask_all, generate, generate_stream, tensors
 from tests.serving.reference import Reference
 from tests.serving.server import Server
@@ -104,7 +107,9 @@ def test_structured_outputs(server: Server) -> None:
     for structured, allowed in cases:
         (seen,) = ask_all(
             server.grpc,
-            tensors(PROMPT="Answer:", MAX_TOKENS=20, STREAM=True, SAMPLING_PARAMETERS={"structured_outputs": structured}),
+            tensors(
+                PROMPT="Answer:", MAX_TOKENS=20, STREAM=True, SAMPLING_PARAMETERS={"structured_outputs": structured}
+            ),
         )
         assert seen.error is None
         assert seen.text in allowed

@@ -1,4 +1,6 @@
-"""A complete model that anyone can make in a second: 2-layer Llama with random weights and a byte-level BPE tokenizer."""
+"""A complete model, made in a second: a 2-layer Llama with random weights and a byte-level BPE tokenizer."""
+
+# pyright: reportMissingImports=false
 
 import json
 import string

@@ -168,9 +168,7 @@ def _check(values: dict[str, Any], sections: dict[str, dict[str, Any]], problems
         if sections[section][key] == 0:
             problems.append(f"{section}.{key}: must be more than 0")
     engine = values["engine"]
-    for key in _OURS:
-        if key in engine:
-            problems.append(f"engine.{key}: is set by this model repository; remove it")
+    problems.extend(f"engine.{key}: is set by this model repository; remove it" for key in _OURS if key in engine)
     for key in _EXPLICIT:
         value = engine.get(key)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:

@@ -157,7 +157,7 @@ class PodCollector:
 
     prometheus_client adds counters and histograms up. For a gauge it takes the value that was written last, but front
     ends handle the engine's steps at their own pace, so the last one written may be of an earlier step (seen: one
-    request "running" on an idle pod until the next request). The gauges of the engine's state come from the latest step.
+    request "running" on an idle pod until the next one). The gauges of the engine's state come from the latest step.
     """
 
     def __init__(self, process: EngineProcess) -> None:

@@ -1,7 +1,7 @@
 """A front end: requests of one Triton instance → the shared engine → responses.
 
 One event loop in a thread of its own, because Triton stops its own loop before `finalize()`. Each request is a task on
-it. The path of a token is: vLLM's output handler → the task → `ResponseSender.send` (a round trip through shared memory).
+it. The path of a token: vLLM's output handler → the task → `ResponseSender.send` (a round trip through shared memory).
 Cancellation, deadlines and the drain marker are watched off that path.
 """
 
@@ -185,7 +185,7 @@ class FrontEnd:
         token_ids = await self._loop.run_in_executor(self._tokenizing, self._encode, request.prompt)
         fit(request, len(token_ids), self.limits)
         self._check_queue(len(token_ids))
-        # vLLM compiles a grammar while it takes a request in; it does so off the loop only for a prompt "to be processed".
+        # vLLM compiles a grammar as it takes a request in; off the loop only if the prompt is still "to be processed".
         prompt = tokens_input(token_ids) if request.params.skip_clone else TokensPrompt(prompt_token_ids=token_ids)
         lora = self._loras[request.lora_name] if request.lora_name else None
         queued, arrived = len(token_ids), time.monotonic()
@@ -213,8 +213,8 @@ class FrontEnd:
             totals.waiting + totals.deferred >= limits.max_queued_requests and totals.in_flight >= self._capacity
         ):
             raise OverloadedError(
-                f"the queue is full: {totals.in_flight} requests are in flight, the engine runs {self._capacity} at most "
-                f"and {limits.max_queued_requests} may wait; {retry}"
+                f"the queue is full: {totals.in_flight} requests are in flight, the engine runs {self._capacity} "
+                f"at most and {limits.max_queued_requests} may wait; {retry}"
             )
         if totals.queued_tokens and totals.queued_tokens + tokens > limits.max_queued_tokens:
             raise OverloadedError(

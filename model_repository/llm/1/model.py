@@ -1,10 +1,10 @@
 """Triton's entry point of the model `llm`: one instance is one front end of the pod's engine.
 
-    frontend.py         requests → engine → responses             request_parser.py   every check of a request
-    responses.py        what is sent, and the final flag          engine_config.py    engine.json
-    engine_process.py   the process that owns the engine          engine_client.py    a front end's line to it
-    vllm_internals.py   vLLM calls that are not public            pod_state.py        what the processes share
-    takedown.py         the end of a server that lost its engine  self_test.py     does everything fit?
+frontend.py         requests → engine → responses             request_parser.py   every check of a request
+responses.py        what is sent, and the final flag          engine_config.py    engine.json
+engine_process.py   the process that owns the engine          engine_client.py    a front end's line to it
+vllm_internals.py   vLLM calls that are not public            pod_state.py        what the processes share
+takedown.py         the end of a server that lost its engine  self_test.py     does everything fit?
 """
 
 import json

@@ -14,7 +14,17 @@ from pathlib import Path
 from engine_config import ConfigError
 
 DEFAULT_DIRECTORY = "/dev/shm/eks-llm"  # noqa: S108 - a memory volume of the pod, which Triton needs anyway
-_FIELDS = ("in_flight", "queued_tokens", "progress", "heartbeat", "step_at", "running", "waiting", "deferred", "kv_usage")
+_FIELDS = (
+    "in_flight",
+    "queued_tokens",
+    "progress",
+    "heartbeat",
+    "step_at",
+    "running",
+    "waiting",
+    "deferred",
+    "kv_usage",
+)
 _SLOT = 128  # bytes: cache lines of its own, so that writers do not disturb each other
 
 
@@ -63,9 +73,22 @@ class RunDirectory:
                     f"version {other} of this model already owns the GPU; version {version} must be served by another "
                     "pod (keep version_policy at one version)"
                 )
+            _remove_orphans(self.root.parent)
         shutil.rmtree(self.root, ignore_errors=True)
         self.metrics.mkdir(parents=True)
         owner.write_text(mine)
+
+
+def _remove_orphans(memory: Path) -> None:
+    """Removes shared memory that a container before this one left: vLLM's and Triton's, where no process maps it."""
+    mapped = ""
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            mapped += maps.read_text()
+    for pattern in ("psm_*", "triton_python_backend_shm_region_*"):
+        for file in memory.glob(pattern):
+            if file.name not in mapped:
+                file.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,27 @@ from engine_config import unknown_key
 from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
 
 SAMPLING_KEYS = frozenset(
-    "allowed_token_ids bad_words frequency_penalty ignore_eos include_stop_str_in_output logit_bias max_tokens min_p "
-    "min_tokens presence_penalty repetition_penalty seed skip_special_tokens spaces_between_special_tokens stop "
-    "stop_token_ids temperature top_k top_p".split()
+    [
+        "allowed_token_ids",
+        "bad_words",
+        "frequency_penalty",
+        "ignore_eos",
+        "include_stop_str_in_output",
+        "logit_bias",
+        "max_tokens",
+        "min_p",
+        "min_tokens",
+        "presence_penalty",
+        "repetition_penalty",
+        "seed",
+        "skip_special_tokens",
+        "spaces_between_special_tokens",
+        "stop",
+        "stop_token_ids",
+        "temperature",
+        "top_k",
+        "top_p",
+    ]
 )
 """vLLM sampling parameters that a request may set. `n` and log probabilities have no place in the answer's tensors."""
 OUR_KEYS = frozenset(("lora_name", "priority", "structured_outputs"))
@@ -68,8 +86,8 @@ def parse(tensors: Mapping[str, np.ndarray | None], limits: ModelLimits) -> Pars
         raise InvalidRequestError("PROMPT is missing or empty")
     if len(prompt) > limits.max_model_len * limits.longest_token:
         raise InvalidRequestError(
-            f"PROMPT has {len(prompt)} characters, at least {len(prompt) // limits.longest_token} tokens; the model takes "
-            f"{limits.max_model_len} tokens including the answer"
+            f"PROMPT has {len(prompt)} characters, at least {len(prompt) // limits.longest_token} tokens; the model "
+            f"takes {limits.max_model_len} tokens including the answer"
         )
     stream = bool(_scalar(tensors, "STREAM", False))
     exclude_prompt = bool(_scalar(tensors, "EXCLUDE_PROMPT", True))
@@ -79,7 +97,9 @@ def parse(tensors: Mapping[str, np.ndarray | None], limits: ModelLimits) -> Pars
     lora_name, priority = extra.pop("lora_name", None), extra.pop("priority", 0)
     if lora_name is not None and lora_name not in limits.lora_adapters:
         known = ", ".join(sorted(limits.lora_adapters)) or "none"
-        raise InvalidRequestError(f"SAMPLING_PARAMETERS.lora_name: {lora_name!r} is not an adapter here (there is: {known})")
+        raise InvalidRequestError(
+            f"SAMPLING_PARAMETERS.lora_name: {lora_name!r} is not an adapter here (there is: {known})"
+        )
     if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > _MAX_INT:
         raise InvalidRequestError(f"SAMPLING_PARAMETERS.priority: {priority!r} is not a whole number")
     structured = _structured_outputs(extra.pop("structured_outputs", None))
@@ -106,7 +126,7 @@ def fit(request: ParsedRequest, prompt_tokens: int, limits: ModelLimits) -> None
     room = limits.max_model_len - prompt_tokens
     if room < 1:
         raise InvalidRequestError(
-            f"PROMPT has {prompt_tokens} tokens; the model takes {limits.max_model_len} including at least one of the answer"
+            f"PROMPT has {prompt_tokens} tokens; the model takes {limits.max_model_len}, one of the answer among them"
         )
     if not request.max_tokens_given:
         request.params.max_tokens = room
@@ -192,7 +212,7 @@ def _sampling_params(
         raise InvalidRequestError(f"sampling parameters: {_first_line(error)}") from None
     if outside := [token for token in params.stop_token_ids or () if not 0 <= token < limits.vocabulary]:
         raise InvalidRequestError(
-            f"sampling parameters: stop_token_ids {outside[:5]} are outside the vocabulary of {limits.vocabulary} tokens"
+            f"sampling parameters: stop_token_ids {outside[:5]} are outside the vocabulary ({limits.vocabulary} tokens)"
         )
     params.structured_outputs = structured
     params.output_kind = RequestOutputKind.DELTA

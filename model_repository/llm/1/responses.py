@@ -49,7 +49,7 @@ class Answer:
             self._parts.append(head)
 
     def add(self, output: Any) -> None:
-        """Sends the new text of an engine output, or keeps it for the one response of a request that does not stream."""
+        """Sends the new text of an engine output, or keeps it for the one response of a request without STREAM."""
         completion = output.outputs[0]
         self.tokens += len(completion.token_ids)
         if output.finished:

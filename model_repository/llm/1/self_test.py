@@ -1,6 +1,6 @@
 """Says whether image, model repository, GPUs, engine.json and weights fit each other, without starting anything.
 
-    python3 self_test.py          # in the container; exits with 1 and the reason where something does not fit
+python3 self_test.py          # in the container; exits with 1 and the reason where something does not fit
 """
 
 import sys

@@ -1,6 +1,6 @@
 """Ends the server when it can serve no more, so that Kubernetes starts the container again.
 
-Triton neither ends nor turns unready when an instance or the engine behind it dies (until 26.04 not even with is_ready).
+Triton neither ends nor turns unready when an instance or the engine behind it dies (since 26.04 it asks `is_ready`).
 """
 
 import os

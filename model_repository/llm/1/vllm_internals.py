@@ -1,8 +1,8 @@
 """Every call into vLLM that is not its public interface, with a check that the installed vLLM has them as expected.
 
 Several front ends on one engine is what `vllm serve --api-server-count N` does; vLLM offers no public function for it.
-Verified with 0.26 (H200), 0.27.1 (CPU, tests/serving). `probe()` fails at start, with the name of what does not fit, where
-image and model repository belong to different releases.
+Verified with 0.26 (H200) and 0.27.1 (CPU, tests/serving). `probe()` fails at start, with the name of what does not fit,
+where image and model repository belong to different releases.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ def probe() -> None:
     if missing:
         raise IncompatibleVllmError(
             f"vLLM {vllm.__version__} does not fit this model repository: {'; '.join(missing)}. "
-            "Use an image with the version in model_repository/requirements.txt, or a model repository made for this one."
+            "Use an image with the version in model_repository/requirements.txt, or a model repository made for it."
         )
 
 
@@ -78,7 +78,7 @@ def _address_function() -> Any:
 
 
 def engine_args(config: EngineConfig, rank: int) -> AsyncEngineArgs:
-    """vLLM's arguments for a front end (`rank` from 0) or for the engine's own process (-1)."""
+    """The arguments of vLLM for a front end (`rank` from 0) or for the engine's own process (-1)."""
     valid = {field.name for field in dataclasses.fields(AsyncEngineArgs) if not field.name.startswith("_")}
     unknown = [unknown_key(key, valid, "engine.") for key in config.engine if key not in valid]
     if unknown:
@@ -98,7 +98,7 @@ def engine_args(config: EngineConfig, rank: int) -> AsyncEngineArgs:
 
 
 def vllm_config(config: EngineConfig, rank: int) -> Any:
-    """vLLM's complete configuration. The usage context decides defaults, so it is the same everywhere."""
+    """The complete configuration. The usage context decides defaults, so it is the same everywhere."""
     return engine_args(config, rank).create_engine_config(usage_context=UsageContext.OPENAI_API_SERVER)
 
 
@@ -113,20 +113,18 @@ def launch_engine(settings: Any, frontends: int) -> Iterator[tuple[Any, list[dic
     if len(inspect.signature(engine_utils.launch_core_engines).parameters) > 4:  # until 0.26
         arguments = (*arguments, frontends)
     with engine_utils.launch_core_engines(*arguments) as (manager, *_):
-        yield manager, [
-            {"input_address": receive, "output_address": send}
-            for receive, send in zip(addresses.inputs, addresses.outputs, strict=True)
-        ]
+        pairs = zip(addresses.inputs, addresses.outputs, strict=True)
+        yield manager, [{"input_address": receive, "output_address": send} for receive, send in pairs]
 
 
 class StepClock:
-    """When the engine made the outputs that a front end is handling (monotonic seconds). vLLM tells its loggers no time."""
+    """When the engine made the outputs that a front end is handling (monotonic seconds): vLLM tells no logger."""
 
     def __init__(self) -> None:
         self.at = 0.0
 
 
-def connect(
+def connect(  # noqa: PLR0917
     settings: Any, addresses: Mapping[str, str], frontends: int, index: int, stat_logger: Any, clock: StepClock
 ) -> AsyncLLM:
     """A client of the running engine. Call it on the event loop that will use it."""
