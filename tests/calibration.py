@@ -12,7 +12,7 @@ import yaml
 from eks_llm.catalog.engines import reserve
 from eks_llm.catalog.instances import GPUS
 from eks_llm.catalog.models import MODELS
-from eks_llm.sizing.advise import Workload, advise
+from eks_llm.sizing.advise import Workload, advise, cheapest_per_type
 from eks_llm.sizing.memory import Engine, Fit, fit
 from eks_llm.sizing.report import service_fit
 from eks_llm.sizing.stack import Pool, Service
@@ -131,16 +131,13 @@ def advice_example() -> str:
         "| instance | format | TP | replicas | nodes | streams each | TTFT p99 | TPOT p99 | USD/month | USD/1M out |",
         "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
-    seen: set[str] = set()
-    for item in advise(model, MODELS[model], REFERENCE, region="us-west-2", vllm="0.27.1"):
-        if item.instance_type in seen:
-            continue
-        seen.add(item.instance_type)
-        rows.append(
-            f"| {item.instance_type} | {item.quantization} | {item.tensor_parallel} | {item.replicas} | {item.nodes} | "
-            f"{item.streams_per_replica} | {item.latency.ttft_p99 * 1000:.0f} ms | "
-            f"{item.latency.tpot_p99 * 1000:.0f} ms | {item.usd_month:,.0f} | {item.usd_per_million_tokens:.2f} |"
-        )
+    found = advise(model, MODELS[model], REFERENCE, region="us-west-2", vllm="0.27.1")
+    rows += [
+        f"| {item.instance_type} | {item.quantization} | {item.tensor_parallel} | {item.replicas} | {item.nodes} | "
+        f"{item.streams_per_replica} | {item.latency.ttft_p99 * 1000:.0f} ms | "
+        f"{item.latency.tpot_p99 * 1000:.0f} ms | {item.usd_month:,.0f} | {item.usd_per_million_tokens:.2f} |"
+        for item in cheapest_per_type(found)
+    ]
     return "\n".join(rows[:10])
 
 

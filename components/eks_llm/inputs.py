@@ -123,7 +123,9 @@ class InvalidArgs(pulumi.RunError):
 
     def __init__(self, where: str, problems: list[Problem]) -> None:
         self.problems = problems
-        super().__init__("\n".join(f"{where}: {problem}" for problem in problems))
+        self.messages = [f"{where}: {problem}" for problem in problems]
+        """One text per problem, of several lines where it shows a calculation."""
+        super().__init__("\n".join(self.messages))
 
 
 def validated(model: type[M], args: Mapping[str, Any], where: str) -> M:

@@ -10,7 +10,7 @@ import yaml
 from benchmarks.sizing import fifty_services, seconds
 from eks_llm.catalog.instances import INSTANCES
 from eks_llm.catalog.models import MODELS
-from eks_llm.sizing.advise import advise
+from eks_llm.sizing.advise import advise, cheapest_per_type
 from eks_llm.sizing.capacity import capacity, nodes_needed, zone_ids, zone_prefix
 from eks_llm.sizing.memory import Engine
 from eks_llm.sizing.own_prices import OwnPrices, read, write
@@ -413,12 +413,22 @@ def test_advice_for_the_reference_workload():
     )
 
 
-def test_advice_is_a_stack_file():
-    model = "llama-3.3-70b-instruct"
-    best = advise(model, MODELS[model], REFERENCE, region="us-west-2", vllm="0.27.1")[0]
-    text = yaml.safe_load(best.stack_file(model))
-    assert text["services"]["llama-3-3-70b"]["tensorParallel"] == best.tensor_parallel
-    assert text["gpuPools"]["gpu"]["instanceType"] == best.instance_type
+def test_advice_is_the_cheapest_of_each_type():
+    shape = MODELS["llama-3-70b-instruct"]
+    found = advise("m", shape, REFERENCE, region="us-west-2", vllm="0.27.1")
+    best = cheapest_per_type(found)
+    assert [item.instance_type for item in best] == list(dict.fromkeys(item.instance_type for item in found))
+    for item in best:
+        assert item.usd_month == min(other.usd_month for other in found if other.instance_type == item.instance_type)
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [("llama-3.3-70b-instruct", "llama-3-3-70b"), ("7B_Own", "m-7b-own"), ("x" * 60, "x" * 30)],
+)
+def test_advice_names_a_service_as_a_stack_file_may(model: str, name: str):
+    best = advise("m", MODELS["llama-3-70b-instruct"], REFERENCE, region="us-west-2", vllm="0.27.1")[0]
+    assert list(yaml.safe_load(best.stack_file(model, "us-west-2", REFERENCE))["services"]) == [name]
 
 
 def test_stricter_targets_never_get_cheaper():

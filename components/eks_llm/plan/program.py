@@ -16,11 +16,13 @@ import pulumi
 import yaml
 
 from ..inputs import InvalidArgs, nearest
+from ..sizing.own_prices import OwnPrices
+from ..sizing.own_prices import read as read_prices
 from .recorder import SECRET, Recording, record
 
 
 class PlanError(Exception):
-    """A plan that cannot be made: every problem, one line each."""
+    """A plan that cannot be made: every problem, as a text of its own."""
 
     def __init__(self, *problems: str) -> None:
         self.problems = problems
@@ -199,6 +201,14 @@ def _without_ciphertext(value: Any) -> Any:
     return value
 
 
+def own_prices(project: Project) -> OwnPrices | None:
+    """The prices that the project's file replaces."""
+    try:
+        return read_prices(project.root)
+    except ValueError as error:
+        raise PlanError(str(error)) from None
+
+
 # The run ------------------------------------------------------------------------------------------------------------
 
 
@@ -236,7 +246,7 @@ def run(project: Project, stack: str, debug: bool = False) -> Recording:
                 root=str(project.root),
             )
     except InvalidArgs as error:
-        raise PlanError(*str(error).splitlines()) from error
+        raise PlanError(*error.messages) from error
     except pulumi.RunError as error:
         raise PlanError(str(error)) from error
     except SystemExit as error:

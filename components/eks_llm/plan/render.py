@@ -2,13 +2,17 @@
 
 import json
 import re
+import textwrap
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from io import StringIO
 from typing import Any
 
+from .diff import Comparison
+from .needs import Needs
 from .report import Facts, Node, Report, Totals
+from .sections import MARKS, SHADES, bill, changes, figures, sections, token_price, usd
 
 # Rows: the one layout that text and Markdown share ------------------------------------------------------------------
 
@@ -141,34 +145,56 @@ def totals(sums: Totals) -> Iterator[tuple[str, str]]:
 
 def text(report: Report, console: Any) -> None:
     """Prints the report on a rich console: labels on the left, the rest wrapped beside them."""
-    from rich.text import Text
+    layout, sums = list(rows(report)), list(totals(report.totals))
+    shades = SHADES if console.encoding.startswith("utf") else "#+."
+    answers = list(sections(report.needs, shades)) if report.needs else []
+    labels = ["  " * row.depth + row.label for row in layout] + [label for label, _ in sums]
+    labels += [f"  {name}" for answer in answers for name, _ in answer.rows]
+    out = _Lines(console, max(map(len, labels)) + 2)
 
-    layout = list(rows(report))
-    sums = list(totals(report.totals))
-    width = max([len(row.label) + 2 * row.depth for row in layout] + [len(label) for label, _ in sums]) + 2
-
-    room = max(console.width - width, 20)
-
-    def line(label: str, style: str, body: str, name: str = "", body_style: str = "") -> None:
-        folded = Text("\n".join(_fold(f"{name}  {body}".strip(), room)), body_style)
-        folded.stylize("bold", 0, len(name))
-        for part in folded.wrap(console, room, overflow="fold"):
-            part.rstrip()
-            console.print(Text.assemble((label.ljust(width), style), part))
-            label = ""
-
-    console.print(Text.assemble((f"{report.project}/{report.stack}", "bold"), ("  plan without credentials", "dim")))
-    console.print()
+    out.title(f"{report.project}/{report.stack}", "plan without credentials")
     for row in layout:
         style = "bold cyan" if row.component else "cyan"
-        line("  " * row.depth + row.label, style, row.text, row.name, "" if row.label else "dim")
-    console.print()
-    for label, sum_ in sums:
-        line(label, "bold", sum_)
-    if report.exports:
-        line("exports", "bold", " · ".join(report.exports))
+        out.line("  " * row.depth + row.label, style, row.text, row.name, "" if row.label else "dim")
+    for answer in answers:
+        out.title(answer.title)
+        for name, lines in answer.rows:
+            for index, body in enumerate(lines):
+                out.line("" if index else f"  {name}", "cyan", body)
+    if report.needs:
+        _cost(report.needs, out)
+    if report.against:
+        _changes(report.against, out)
+    out.title("totals")
+    for label, sum_ in [*sums, *([("exports", " · ".join(report.exports))] if report.exports else [])]:
+        out.line(label, "bold", sum_)
     for warning in report.warnings:
-        line("warning", "bold yellow", warning, body_style="yellow")
+        out.line("warning", "bold yellow", warning, body_style="yellow")
+
+
+class _Lines:
+    """Writes labelled lines that wrap beside their labels."""
+
+    def __init__(self, console: Any, indent: int) -> None:
+        from rich.text import Text  # imported here: the other formats need none of it
+
+        self._text, self._console, self._indent = Text, console, indent
+        self.width: int = console.width
+
+    def title(self, title: str, note: str = "") -> None:
+        self._console.print(self._text.assemble("\n", (title, "bold"), (f"  {note}" if note else "", "dim")))
+
+    def line(self, label: str, style: str, body: str, name: str = "", body_style: str = "") -> None:
+        room = max(self.width - self._indent, 20)
+        folded = self._text("\n".join(_fold(f"{name}  {body}".strip(), room)), body_style)
+        folded.stylize("bold", 0, len(name))
+        for part in folded.wrap(self._console, room, overflow="fold"):
+            part.rstrip()
+            self._console.print(self._text.assemble((label.ljust(self._indent), style), part))
+            label = ""
+
+    def plain(self, line: str) -> None:
+        self._console.print(self._text(line))
 
 
 def _fold(line: str, width: int) -> list[str]:
@@ -182,14 +208,56 @@ def _fold(line: str, width: int) -> list[str]:
     return folded
 
 
+def _cost(needs: Needs, out: _Lines) -> None:
+    out.title("cost", "USD per month")
+    for row in _money(needs, out.width):
+        out.plain(row)
+    for item in needs.tokens:
+        out.line(f"  {item.service}", "cyan", token_price(item))
+
+
+def _changes(against: Comparison, out: _Lines) -> None:
+    out.title(f"against {against.ref}", against.commit[:9])
+    for what, figure in figures(against):
+        out.line("", "", figure, what)
+    for mark, title, lines in changes(against):
+        first, *more = lines or [""]
+        out.line(f"  {mark}", MARKS[mark], first, title)
+        for body in more:
+            out.line("", "", body)
+
+
+def _money(needs: Needs, width: int) -> Iterator[str]:
+    """The bill and the shares of the services in columns, the notes where there is room for them."""
+    positions = [*((item.what, item) for item in bill(needs)), *((f"  {item.what}", item) for item in needs.services)]
+    names = min(max(len(name) for name, _ in positions), width - 32)
+    yield f"  {'':{names}}{'min':>10}{'expected':>10}{'max':>10}"
+    for name, item in positions:
+        if item is (needs.services or [None])[0]:
+            yield "  of which"
+        first, *more = [name[start : start + names] for start in range(0, len(name), names)]
+        figures = "".join(f"{usd(value):>10}" for value in (item.minimum, item.expected, item.maximum))
+        note = f"  {item.note}" if len(item.note) + names + 34 <= width else ""
+        yield f"  {first:{names}}{figures}{note}".rstrip()
+        yield from (f"  {part}" for part in more)
+        if item.note and not note:
+            yield from textwrap.wrap(item.note, width, initial_indent="    ", subsequent_indent="    ")
+
+
 def markdown(report: Report) -> str:
     """The report for a pull request: totals and warnings on top, the components in a table below."""
     out = StringIO()
     print(f"### Plan of `{report.project}/{report.stack}`\n", file=out)
     for warning in report.warnings:
-        print(f"> ⚠️ {_escape(warning)}\n", file=out)
+        print(f"> ⚠️ {_quoted(warning)}\n", file=out)
+    for error in report.errors:
+        print(f"> ❌ {_quoted(error)}\n", file=out)
     for label, line in totals(report.totals):
         print(f"- **{label}** {_escape(line)}", file=out)
+    if report.against:
+        _markdown_changes(report.against, out)
+    if report.needs:
+        _markdown_answers(report.needs, out)
     print("\n| component | plan |\n|---|---|", file=out)
     cells: list[tuple[str, list[str]]] = []
     for row in rows(report):
@@ -204,6 +272,49 @@ def markdown(report: Report) -> str:
     for title, lines in cells:
         print(f"| {title} | {'<br>'.join(lines)} |", file=out)
     return out.getvalue()
+
+
+def _markdown_answers(needs: Needs, out: StringIO) -> None:
+    for answer in sections(needs):
+        print(f"\n| {answer.title} | |\n|---|---|", file=out)
+        for name, lines in answer.rows:
+            print(f"| {_escape(name)} | {'<br>'.join(_cell(line) for line in lines)} |", file=out)
+    print("\n| USD per month | min | expected | max | |\n|---|--:|--:|--:|---|", file=out)
+    strong = {needs.total.what: "**"}
+    for item in bill(needs):
+        figures = (usd(value) for value in (item.minimum, item.expected, item.maximum))
+        cells = [
+            f"{strong.get(item.what, '')}{_escape(text)}{strong.get(item.what, '')}" for text in (item.what, *figures)
+        ]
+        print(f"| {' | '.join(cells)} | {_escape(item.note)} |", file=out)
+    for share, price in zip(needs.services, needs.tokens, strict=True):
+        cells = [usd(value) for value in (share.minimum, share.expected, share.maximum)]
+        print(f"| of which {_escape(share.what)} | {' | '.join(cells)} | {_escape(token_price(price))} |", file=out)
+
+
+def _markdown_changes(against: Comparison, out: StringIO) -> None:
+    print(f"\n| against `{against.ref}` ({against.commit[:9]}) | |\n|---|---|", file=out)
+    for what, figure in figures(against):
+        print(f"| **{_escape(what)}** | {_escape(figure)} |", file=out)
+    for mark, title, lines in changes(against):
+        print(f"| `{mark}` {_escape(title)} | {'<br>'.join(map(_escape, lines))} |", file=out)
+
+
+def _cell(line: str) -> str:
+    """A line of a table; commands and bars as code."""
+    code = re.match(r"\[[ █▓░]+\]|aws .*", line)
+    return f"`{code[0]}`{_escape(line[code.end() :])}" if code else _escape(line)
+
+
+def _quoted(message: str) -> str:
+    """A message in a quotation; what follows its first line is a calculation, whose columns count."""
+    first, *rest = message.splitlines()
+    return "\n> ".join([_escape(first), *(["```", *rest, "```"] if rest else [])])
+
+
+def refusal_markdown(title: str, problems: Iterable[str]) -> str:
+    """What a pull request says of a stack that cannot be built."""
+    return f"### Plan of `{title}`\n\n" + "".join(f"> ❌ {_quoted(problem)}\n\n" for problem in problems)
 
 
 def as_json(report: Report) -> str:

@@ -1,4 +1,4 @@
-"""What a recording says, in the terms of people who review it. Pure: a `Recording` in, a `Report` out."""
+"""What a recording says, in the terms of people who review it: a `Recording` in, a `Report` out."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -7,6 +7,12 @@ from typing import Any
 
 from ..catalog.instances import GPUS, INSTANCES
 from ..placement import GPU_RESOURCE, POOL_LABEL
+from ..preflight import of_components
+from ..sizing.own_prices import OwnPrices
+from ..sizing.validity import Finding
+from .against import Base
+from .diff import Comparison, compare, figures
+from .needs import Needs, needs
 from .recorder import Recording, Resource
 
 Facts = dict[str, Any]
@@ -61,14 +67,22 @@ class Report:
     warnings: list[str]
     exports: dict[str, Any]
     totals: Totals
+    needs: Needs | None
+    """None: no component of the program serves a model."""
+    against: Comparison | None
+    """What changes since another revision, where one was named."""
+    errors: list[str]
+    """Why the stack cannot run, where the program itself has not refused it."""
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON data. `schema` changes when a key changes its meaning."""
         return {"schema": 1, **asdict(self)}
 
 
-def build(recording: Recording, project: str, stack: str) -> Report:
-    """The report of a recording."""
+def build(
+    recording: Recording, project: str, stack: str, prices: OwnPrices | None = None, base: Base | None = None
+) -> Report:
+    """The report of a recording. `prices` replace the catalogue's; `base` is the revision to compare with."""
     index = _Index(recording)
     children: dict[str, list[Resource]] = {}
     urns = {item.urn for item in recording.resources}
@@ -81,7 +95,40 @@ def build(recording: Recording, project: str, stack: str) -> Report:
         return Node(item.kind, item.name, item.type, item.urn, item.custom, facts, below)
 
     tree = [node(item) for item in children.get("", [])]
-    return Report(project, stack, tree, list(recording.warnings), recording.exports, _totals(recording, tree))
+    sized = of_components(settings(recording), prices)
+    answers = needs(sized) if sized else None
+    return Report(
+        project=project,
+        stack=stack,
+        tree=tree,
+        warnings=[*recording.warnings, *(_unsaid(sized.warnings, recording) if sized else [])],
+        exports=recording.exports,
+        totals=_totals(recording, tree),
+        needs=answers,
+        against=_comparison(base, recording, answers, prices) if base else None,
+        errors=[str(finding) for finding in sized.errors] if sized else [],
+    )
+
+
+def _comparison(base: Base, head: Recording, answers: Needs | None, prices: OwnPrices | None) -> Comparison:
+    """Both revisions are sized by this one's arithmetic and prices, so that only the stack makes a difference."""
+    if base.recording is None:
+        return Comparison(base.ref, base.commit, list(base.problems), [], [])
+    sized = of_components(settings(base.recording), prices)
+    before = needs(sized) if sized else None
+    return Comparison(base.ref, base.commit, [], compare(base.recording, head), figures(before, answers))
+
+
+def settings(recording: Recording) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Kind, name and settings of the components of this package."""
+    for item in recording.resources:
+        if item.type.startswith("eks-llm:index:"):
+            yield item.kind, item.name, item.inputs
+
+
+def _unsaid(findings: list[Finding], recording: Recording) -> list[str]:
+    """Findings that the program has not logged itself, in words of its own or below a path of its own."""
+    return [str(item) for item in findings if not any(said.endswith(item.message) for said in recording.warnings)]
 
 
 # Facts --------------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """Where to run a model for a given load: placements ranked by cost, with fit and estimated latency."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
@@ -15,6 +16,8 @@ from .validity import problems
 FORMATS = ("none", "awq", "int8", "fp8")
 MOST_STREAMS = 256
 """Streams of one replica at most: the engine's `max_num_seqs` that is proposed."""
+MOST_NAME = 30
+"""Characters of a proposed service's name; a stack file takes 40."""
 
 
 @dataclass(frozen=True)
@@ -62,24 +65,47 @@ class Placement:
         rate = self.latency.tokens_per_second * self.replicas
         return self.usd_month_gpus / (rate * 3600 * HOURS) * 1e6
 
-    def stack_file(self, model: str) -> str:
-        """The part of a stack file that asks for it."""
-        name = model.removesuffix("-instruct").replace(".", "-")
-        engine = f"maxModelLen: {self.fit.engine.max_model_len}, maxNumSeqs: {self.fit.engine.max_num_seqs}"
-        scaling = f"min: {self.replicas}, max: {self.replicas}, inFlightPerReplica: {self.streams_per_replica}"
-        return (
-            "gpuPools:\n"
-            f"  gpu: {{instanceType: {self.instance_type}, zone: …, nodes: {{min: {self.nodes}, max: {self.nodes}}}}}\n"
-            "services:\n"
-            f"  {name}:\n"
-            f"    model: {model}\n"
-            f"    quantization: {self.quantization}\n"
-            f"    weights: s3://…\n"
-            f"    pool: gpu\n"
-            f"    tensorParallel: {self.tensor_parallel}\n"
-            f"    engine: {{{engine}}}\n"
-            f"    scaling: {{{scaling}}}\n"
-        )
+    def stack_file(self, model: str, region: str, workload: Workload, config_json: str = "") -> str:
+        """The part of a stack file that asks for it, indented to stand below `platform:`.
+
+        ZONE and BUCKET are left to the user. `config_json` is the file of a model that is not in the catalogue.
+        """
+        service = re.sub(r"[^a-z0-9]+", "-", model.removesuffix("-instruct").lower()).strip("-")
+        service = service if service[:1].isalpha() else f"m-{service}"
+        folder = model if self.quantization == "none" else f"{model}-{self.quantization}"
+        engine = self.fit.engine
+        targets = {"ttftP99": workload.ttft_p99, "tpotP99": workload.tpot_p99}
+        slo = ", ".join(f"{key}: {value * 1000:g}ms" for key, value in targets.items() if value)
+        lines = [
+            "gpuPools:",
+            "  gpu:",
+            f"    instanceType: {self.instance_type}",
+            f"    zone: ZONE  # one of network.zones in {region} that offers {self.instance_type}",
+            f"    nodes: {{min: {self.nodes}, max: {self.nodes}}}",
+            "services:",
+            f"  {service[:MOST_NAME]}:",
+            f"    model: {model}",
+            f"    modelShape: {{configJson: {config_json}}}" if config_json else "",
+            f"    quantization: {self.quantization}",
+            f"    weights: s3://BUCKET/{folder}/  # weights.bucket, where you put the model's files",
+            "    pool: gpu",
+            "    runtime: openai",
+            f"    tensorParallel: {self.tensor_parallel}",
+            f"    engine: {{maxModelLen: {engine.max_model_len}, maxNumSeqs: {engine.max_num_seqs}, "
+            f"maxNumBatchedTokens: {engine.max_num_batched_tokens}}}",
+            f"    scaling: {{min: {self.replicas}, max: {self.replicas}, "
+            f"inFlightPerReplica: {self.streams_per_replica}}}",
+            f"    slo: {{{slo}}}" if slo else "",
+        ]
+        return "".join(f"    {line}\n" for line in lines if line)
+
+
+def cheapest_per_type(found: list[Placement]) -> list[Placement]:
+    """The first placement of each instance type; `found` is ranked."""
+    first: dict[str, Placement] = {}
+    for placement in found:
+        first.setdefault(placement.instance_type, placement)
+    return list(first.values())
 
 
 def advise(

@@ -1,0 +1,1 @@
+"""The commands of `eks-llm`, one module each; `cli.py` lists them."""

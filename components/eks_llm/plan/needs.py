@@ -1,0 +1,151 @@
+"""What a stack needs and costs, as plain values for every format: `Needs`, made from a sizing report."""
+
+from dataclasses import dataclass
+
+from ..sizing.memory import Fit
+from ..sizing.report import Report
+from ..sizing.stack import Service
+
+
+@dataclass(frozen=True)
+class ServiceFit:
+    """Memory of one GPU of a service, GiB, and what it is enough for."""
+
+    service: str
+    gpu: str
+    gpus: int
+    """Per replica."""
+    verdict: str
+    """`fits`, `marginal` or `does not fit`."""
+    summary: str
+    visible: float
+    budget: float
+    """What vLLM may use of `visible`."""
+    weights: float
+    """With slots of LoRA adapters."""
+    reserve: float
+    """CUDA and NCCL, activation, CUDA graphs."""
+    kv_cache: float
+    """The rest; negative: the engine does not start."""
+    max_model_len: int
+    concurrency: float
+    """Requests of `max_model_len` that a replica holds at once."""
+    typical_tokens: int
+    typical_concurrency: float
+    largest_max_model_len: int
+
+
+@dataclass(frozen=True)
+class PoolCapacity:
+    """GPUs and nodes of a pool, and what its services ask for at their minimum and maximum."""
+
+    pool: str
+    instance_type: str
+    nodes: dict[str, int]
+    gpus_held: int
+    gpus: dict[str, int]
+    nodes_needed: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Quota:
+    """A limit of the AWS account that the stack needs."""
+
+    code: str
+    name: str
+    value: int
+    unit: str
+    region: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Money:
+    """A position of the bill, USD per month."""
+
+    what: str
+    minimum: float
+    expected: float
+    maximum: float
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class TokenPrice:
+    """What a busy replica's output costs."""
+
+    service: str
+    usd_per_million: float | None
+    """None: no price is known."""
+    tokens_per_second: float
+    assumption: str
+
+
+@dataclass(frozen=True)
+class Needs:
+    """The answers for a stack."""
+
+    region: str
+    fit: list[ServiceFit]
+    capacity: list[PoolCapacity]
+    quotas: list[Quota]
+    bill: list[Money]
+    total: Money
+    services: list[Money]
+    """Each service's share of its pool."""
+    tokens: list[TokenPrice]
+    prices_of: str
+    """ISO date of the oldest price of an instance."""
+
+
+def needs(report: Report) -> Needs:
+    """The answers in `report`."""
+    cost = report.cost
+    services = {service.name: service for service in report.stack.services}
+    return Needs(
+        region=report.stack.region,
+        fit=[_fit(services[name], fit) for name, fit in report.fits.items()],
+        capacity=[
+            PoolCapacity(
+                pool=budget.pool.name,
+                instance_type=budget.pool.instance_type,
+                nodes={"min": budget.pool.min_nodes, "max": budget.pool.max_nodes},
+                gpus_held=budget.gpus_held,
+                gpus={"min": budget.gpus_min, "max": budget.gpus_max},
+                nodes_needed={"min": budget.nodes_for_min, "max": budget.nodes_for_max},
+            )
+            for budget in report.capacity.pools
+        ],
+        quotas=[
+            Quota(quota.code, quota.name, quota.value, quota.unit, quota.region, quota.command)
+            for quota in report.capacity.quotas
+        ],
+        bill=[Money(line.what, line.minimum, line.expected, line.maximum, line.note) for line in cost.lines],
+        total=Money("total", cost.minimum, cost.expected, cost.maximum),
+        services=[Money(share.service, share.minimum, share.expected, share.maximum) for share in cost.services],
+        tokens=[
+            TokenPrice(share.service, share.per_million_tokens, share.tokens_per_second, share.assumption)
+            for share in cost.services
+        ],
+        prices_of=cost.date.isoformat(),
+    )
+
+
+def _fit(service: Service, fit: Fit) -> ServiceFit:
+    return ServiceFit(
+        service=service.name,
+        gpu=fit.gpu.name.removeprefix("NVIDIA "),
+        gpus=service.gpus,
+        verdict=fit.verdict.value,
+        summary=fit.summary,
+        visible=fit.gpu.visible_gib,
+        budget=fit.budget,
+        weights=fit.weights + fit.adapters,
+        reserve=fit.non_torch + fit.activation + fit.graphs,
+        kv_cache=fit.kv_cache,
+        max_model_len=fit.engine.max_model_len,
+        concurrency=fit.concurrency(),
+        typical_tokens=service.typical,
+        typical_concurrency=fit.concurrency(service.typical),
+        largest_max_model_len=fit.largest_max_model_len,
+    )

@@ -1,0 +1,153 @@
+"""The answers about fit, capacity, quotas and cost in words, for text and Markdown: rows of a name and what to know."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from .diff import Change, Comparison, KeyChange
+from .needs import Money, Needs, PoolCapacity, Quota, ServiceFit, TokenPrice
+
+BAR = 24
+"""Characters of a memory bar."""
+SHADES = "█▓░"
+"""Weights, reserve and KV cache; what vLLM may not use stays empty."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A title and its rows: a name, and lines whose facts are parted by ` · `."""
+
+    title: str
+    rows: list[tuple[str, list[str]]]
+
+
+def sections(needs: Needs, shades: str = SHADES) -> Iterator[Section]:
+    """All but the money, which is a table."""
+    yield Section("fit", [(item.service, _fit(item, shades)) for item in needs.fit])
+    yield Section("capacity", [(item.pool, [_capacity(item)]) for item in needs.capacity])
+    yield Section("quotas", [(item.code, _quota(item)) for item in needs.quotas])
+
+
+def bar(item: ServiceFit, shades: str = SHADES, width: int = BAR) -> str:
+    """The memory of one GPU as a line of `width` characters."""
+    edges = [item.weights, item.weights + item.reserve, max(item.weights + item.reserve, item.budget)]
+    ends = [min(width, round(edge / item.visible * width)) for edge in edges]
+    parts = [end - start for start, end in zip([0, *ends], ends, strict=False)]
+    return "".join(shade * part for shade, part in zip(shades, parts, strict=True)).ljust(width)
+
+
+def _fit(item: ServiceFit, shades: str) -> list[str]:
+    kv_cache = f"KV cache {item.kv_cache:.1f}" if item.kv_cache > 0 else f"short of {-item.kv_cache:.1f}"
+    return [
+        item.summary,
+        f"[{bar(item, shades)}] weights {item.weights:.1f} · reserve {item.reserve:.1f} · {kv_cache}"
+        f" · of {item.visible:.1f} GiB per {item.gpu}",
+        f"{item.typical_concurrency:.1f} requests of {item.typical_tokens:,} at once · largest maxModelLen "
+        f"{item.largest_max_model_len:,}",
+    ]
+
+
+def _capacity(item: PoolCapacity) -> str:
+    def asked(limit: str) -> str:
+        nodes = item.nodes_needed[limit]
+        return f"{item.gpus[limit]} asked for at {limit} ({nodes} node{'s' * (nodes != 1)})"
+
+    nodes = f"{item.nodes['max']} × {item.instance_type}"
+    return f"{item.gpus_held} GPUs held ({nodes}) · {asked('min')} · {asked('max')}"
+
+
+def _quota(item: Quota) -> list[str]:
+    return [f"{item.value:,} {item.unit} · {item.name} · {item.region}", item.command]
+
+
+# Money --------------------------------------------------------------------------------------------------------------
+
+
+def bill(needs: Needs) -> list[Money]:
+    """The bill with its total."""
+    return [*needs.bill, needs.total]
+
+
+def usd(value: float) -> str:
+    """Whole dollars with separators."""
+    return f"{value:,.0f}"
+
+
+def token_price(item: TokenPrice) -> str:
+    """USD per million output tokens, with the assumption."""
+    if item.usd_per_million is None:
+        return "no price of its output is known"
+    price = f"{item.usd_per_million:.2f} USD per 1M output tokens"
+    return f"{price} at {item.tokens_per_second:,.0f} a second ({item.assumption})"
+
+
+# Changes ------------------------------------------------------------------------------------------------------------
+
+MARKS = {"+": "green", "~": "yellow", "±": "magenta", "-": "red", "!": "bold yellow"}
+"""What a line of changes begins with, and its colour: added, changed, replaced, removed, and what to know."""
+_MARK_OF = {"added": "+", "changed": "~", "replaced": "±", "removed": "-"}
+LONGEST_VALUE = 48
+"""Characters of a value that is shown; of a longer one only the key is."""
+
+
+def changes(against: Comparison) -> Iterator[tuple[str, str, list[str]]]:
+    """Mark, title and lines of each change; what goes or comes with its component is only counted."""
+    for problem in against.problems:
+        yield "!", f"{against.ref} cannot be planned, so nothing is compared:", problem.splitlines()
+    if against.problems:
+        return
+    whole = {change.urn: change.action for change in against.changes if change.action in ("added", "removed")}
+    for change in against.changes:
+        if whole.get(change.parent) == change.action:
+            continue
+        inside = sum(1 for other in against.changes if other.parent == change.urn and other.action == change.action)
+        held = [f"with {inside} resource{'s' * (inside != 1)}"] if inside and change.urn in whole else []
+        yield _MARK_OF[change.action], f"{change.kind} {change.name}", [*held, *_keys(change)]
+    if not against.changes:
+        yield "!", "no resource changes", []
+
+
+def figures(against: Comparison) -> Iterator[tuple[str, str]]:
+    """What is summed up, and how it changes."""
+    if against.problems:
+        return
+    counts = against.counts()
+    yield "resources", ", ".join(f"{number} {action}" for action, number in counts.items())
+    for figure in against.figures:
+        if figure.before is None and figure.after is None:
+            continue
+        if figure.before is None or figure.after is None:
+            shown = f"{_known(figure.before)} → {_known(figure.after)}"
+        elif figure.before == figure.after:
+            shown = f"{figure.after:,.0f}, unchanged"
+        else:
+            shown = f"{figure.before:,.0f} → {figure.after:,.0f} ({figure.after - figure.before:+,.0f})"
+        yield figure.what, shown
+
+
+def _known(value: float | None) -> str:
+    return "not known" if value is None else f"{value:,.0f}"
+
+
+def _keys(change: Change) -> list[str]:
+    return [f"{item.key}{_values(item)}{', which replaces it' if item.replaces else ''}" for item in change.keys]
+
+
+def _written(value: Any) -> str:
+    """A value as YAML writes it on one line."""
+    if value is None:
+        return "not set"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_written(part)}" for key, part in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_written, value)) + "]"
+    return str(value)
+
+
+def _values(item: KeyChange) -> str:
+    shown = [_written(value) for value in (item.before, item.after)]
+    if any(len(text) > LONGEST_VALUE or "\n" in text for text in shown):
+        return ""
+    return f" {shown[0]} → {shown[1]}"

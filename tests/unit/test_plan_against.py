@@ -1,0 +1,263 @@
+"""`--against`: the plan of another revision in a repository of its own, and what is said to differ."""
+
+import io
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pulumi
+import pulumi_aws as aws
+import pulumi_kubernetes as k8s
+import pytest
+from rich.console import Console
+
+from eks_llm.plan import html, render, report
+from eks_llm.plan.against import started
+from eks_llm.plan.diff import Change, Comparison, compare
+from eks_llm.plan.program import PlanError, find_project, run
+from eks_llm.plan.recorder import record
+from tests.unit.test_cli import PROJECTS, eks_llm
+
+SERVED = PROJECTS / "served"
+
+
+def git(root: Path, *args: str) -> str:
+    who = ["-c", "user.name=t", "-c", "user.email=t@example.com", "-c", "commit.gpgsign=false"]
+    done = subprocess.run(["git", "-C", str(root), *who, *args], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A repository whose stack has one service, committed."""
+    for file in SERVED.iterdir():
+        if file.is_file():
+            (tmp_path / file.name).write_text(file.read_text())
+    git(tmp_path, "init", "-q", "-b", "main")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "-m", "first")
+    return tmp_path
+
+
+def edit(root: Path, before: str, after: str) -> None:
+    file = root / "__main__.py"
+    text = file.read_text()
+    assert before in text
+    file.write_text(text.replace(before, after))
+
+
+def planned(root: Path, ref: str = "main") -> report.Report:
+    project = find_project(root)
+    with started(project, "dev", ref) as pending:
+        recording = run(project, "dev")
+        base = pending.result()
+    return report.build(recording, project.name, "dev", None, base)
+
+
+def against(root: Path) -> Comparison:
+    found = planned(root).against
+    assert found
+    assert not found.problems
+    return found
+
+
+def figures(found: Comparison) -> dict[str, Any]:
+    return {item.what: (item.before, item.after) for item in found.figures}
+
+
+def as_text(plan: report.Report) -> str:
+    out = io.StringIO()
+    render.text(plan, Console(file=out, width=120, highlight=False))
+    return out.getvalue()
+
+
+# Revisions ----------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_changed(repository: Path) -> None:
+    done = eks_llm("plan", "dev", "--against", "main", "--format", "json", cwd=repository)
+    found = json.loads(done.stdout)["against"]
+    assert found["changes"] == []
+    assert found["commit"] == git(repository, "rev-parse", "HEAD")
+    assert "no resource changes" in as_text(planned(repository))
+
+
+def test_what_an_edit_changes_in_resources_cost_gpus_and_quota(repository: Path) -> None:
+    edit(repository, '"nodes": {"min": 1, "max": 1}', '"nodes": {"min": 1, "max": 3}')
+    edit(repository, '"scaling": {"min": 1, "max": 2}', '"scaling": {"min": 1, "max": 6}')
+    found = against(repository)
+    keys = {(change.kind, key.key): (key.before, key.after) for change in found.changes for key in change.keys}
+    assert {change.action for change in found.changes} == {"changed"}
+    assert keys["GpuNodePool", "nodes.max"] == (1, 3)
+    assert keys["NodeGroup", "scalingConfig.maxSize"] == (1, 3)
+    assert keys["ScaledObject", "spec.maxReplicaCount"] == (2, 6)
+    sums = figures(found)
+    # A p4d: 8 GPUs, 96 vCPUs, 21.957642 USD an hour.
+    assert sums["GPUs held"] == (8, 24)
+    assert sums["quota L-417A185B, vCPUs"] == (96, 288)
+    assert sums["USD per month, max"][1] - sums["USD per month, max"][0] == pytest.approx(2 * 21.957642 * 730, rel=0.01)
+
+
+def test_the_components_of_the_other_revision_are_its_own(repository: Path) -> None:
+    """A base that brings other components is run with those, though this checkout has newer ones."""
+    (repository / "parts").mkdir()
+    (repository / "parts" / "mine.py").write_text("NAME = 'before'\n")
+    edit(repository, "import pulumi\n", "import pulumi\nimport sys; sys.path.insert(0, 'parts')\nimport mine\n")
+    edit(repository, '    "chat",\n', "    mine.NAME,\n")
+    git(repository, "add", ".")
+    git(repository, "commit", "-q", "-m", "parts")
+    (repository / "parts" / "mine.py").write_text("NAME = 'after'\n")
+    services = [(item.action, item.name) for item in against(repository).changes if not item.custom]
+    assert services == [("added", "after"), ("removed", "before")]
+
+
+def test_a_component_that_comes_or_goes_is_one_line(repository: Path) -> None:
+    edit(repository, '    "chat",\n', '    "talk",\n')
+    text = as_text(planned(repository))
+    assert "InferenceService talk  with 10 resources" in text
+    assert "Deployment talk" not in text
+    assert "resources  10 added, 0 changed, 0 replaced, 10 removed" in text
+
+
+def test_neither_the_checkout_nor_the_list_of_work_trees_changes(repository: Path) -> None:
+    edit(repository, "llm", "llm")
+    (repository / "untracked").write_text("mine")
+    before = git(repository, "status", "--porcelain")
+    against(repository)
+    assert git(repository, "status", "--porcelain") == before
+    assert len(git(repository, "worktree", "list").splitlines()) == 1
+    assert not list((repository / ".git").glob("worktrees/*"))
+
+
+def test_hooks_of_the_repository_do_not_run(repository: Path) -> None:
+    hook = repository / ".git" / "hooks" / "post-checkout"
+    hook.write_text("#!/bin/sh\ntouch hooked\nexit 1\n")
+    hook.chmod(0o755)
+    assert against(repository).changes == []
+
+
+@pytest.mark.parametrize("ref", ["nowhere", "--help", "main:Pulumi.yaml"])
+def test_a_ref_that_does_not_exist(repository: Path, ref: str) -> None:
+    with pytest.raises(PlanError) as error:
+        planned(repository, ref)
+    assert f"--against: no revision {ref!r} in {repository}; fetch it first" in str(error.value)
+
+
+def test_a_missing_ref_on_the_command_line(repository: Path) -> None:
+    done = eks_llm("plan", "dev", "--against", "origin/main", cwd=repository)
+    assert done.returncode == 1
+    assert "error --against: no revision 'origin/main' in " in done.stderr
+    assert not done.stdout
+
+
+def test_outside_of_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("name: theirs\nruntime: python\n")
+    (tmp_path / "__main__.py").write_text("")
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    with pytest.raises(PlanError, match="is in no git repository"):
+        planned(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        ("raise RuntimeError('not yet')", "__main__.py:1: RuntimeError: not yet"),
+        ("import os; os._exit(3)", "its program broke the planner: no message"),
+    ],
+)
+def test_a_base_that_fails_is_said_and_the_head_is_shown(repository: Path, broken: str, message: str) -> None:
+    program = (repository / "__main__.py").read_text()
+    (repository / "__main__.py").write_text(broken)
+    git(repository, "commit", "-q", "-am", "broken")
+    (repository / "__main__.py").write_text(program)
+    plan = planned(repository)
+    for shown in (as_text(plan), render.markdown(plan), html.page(plan), render.as_json(plan)):
+        assert message in shown.replace("\\_", "_").replace("&#x27;", "'")
+        assert "chat" in shown
+
+
+def test_a_base_without_the_stack(repository: Path) -> None:
+    git(repository, "rm", "-q", "--cached", "Pulumi.dev.yaml")
+    git(repository, "commit", "-q", "-m", "no stack yet")
+    text = as_text(planned(repository))
+    assert "main cannot be planned, so nothing is compared" in text
+    assert "no stack 'dev'" in text
+
+
+def test_a_head_that_fails_leaves_nothing_behind(repository: Path) -> None:
+    edit(repository, '"tensor_parallel": 4', '"tensor_parallel": 3')
+    with pytest.raises(PlanError, match="does not divide"):
+        planned(repository)
+    assert len(git(repository, "worktree", "list").splitlines()) == 1
+
+
+# Differences --------------------------------------------------------------------------------------------------------
+
+
+def differ(before: Callable[[], Any], after: Callable[[], Any]) -> list[Change]:
+    return compare(record(before), record(after))
+
+
+def test_a_key_that_cannot_be_updated_replaces() -> None:
+    def bucket(name: str) -> Callable[[], Any]:
+        return lambda: aws.s3.Bucket("b", bucket=name, force_destroy=False)
+
+    (change,) = differ(bucket("one"), bucket("two"))
+    assert (change.action, [key.key for key in change.keys if key.replaces]) == ("replaced", ["bucket"])
+
+
+def test_what_hangs_on_a_replaced_resource_goes_with_it() -> None:
+    def network(cidr: str) -> Callable[[], Any]:
+        def program() -> None:
+            vpc = aws.ec2.Vpc("v", cidr_block=cidr, enable_dns_support=True)
+            subnet = aws.ec2.Subnet("s", vpc_id=vpc.id, cidr_block="10.0.0.0/24")
+            aws.ec2.RouteTableAssociation("a", subnet_id=subnet.id, route_table_id="rtb-1")
+            aws.ec2.InternetGateway("g", vpc_id=vpc.id)
+
+        return program
+
+    changes = {change.name: change.action for change in differ(network("10.0.0.0/16"), network("10.1.0.0/16"))}
+    # An internet gateway can be attached to another VPC; subnets cannot move.
+    assert changes == {"v": "replaced", "s": "replaced", "a": "replaced"}
+
+
+def test_objects_of_kubernetes() -> None:
+    def objects(data: str, image: str, namespace: str) -> Callable[[], Any]:
+        def program() -> None:
+            k8s.core.v1.ConfigMap("c", metadata={"name": "c"}, data={"k": data})
+            k8s.core.v1.ServiceAccount("a", metadata={"name": "a", "namespace": namespace})
+            spec: Any = {"selector": {"matchLabels": {"a": "b"}},
+                         "template": {"spec": {"containers": [{"name": "x", "image": image}]}}}  # fmt: skip
+            k8s.apps.v1.Deployment("d", metadata={"name": "d"}, spec=spec)
+
+        return program
+
+    changes = {change.name: change for change in differ(objects("1", "i:1", "n"), objects("2", "i:2", "m"))}
+    actions = {name: change.action for name, change in changes.items()}
+    assert actions == {"c": "replaced", "a": "replaced", "d": "changed"}
+    (key,) = changes["d"].keys
+    assert (key.key, key.before, key.after) == ("spec.template.spec.containers[0].image", "i:1", "i:2")
+
+
+def test_protection_counts_and_ignored_paths_do_not() -> None:
+    def vpc(protect: bool, tags: dict[str, str]) -> Callable[[], Any]:
+        opts = pulumi.ResourceOptions(protect=protect, ignore_changes=["tags"])
+        return lambda: aws.ec2.Vpc("v", cidr_block="10.0.0.0/16", tags=tags, opts=opts)
+
+    (change,) = differ(vpc(True, {"a": "b"}), vpc(False, {"a": "c"}))
+    assert [(key.key, key.before, key.after) for key in change.keys] == [("protect", True, False)]
+
+
+def test_secrets_stay_secret() -> None:
+    def secret(value: str, more: str) -> Callable[[], Any]:
+        def program() -> None:
+            metadata: Any = {"name": "s", "labels": {"other": more}}
+            k8s.core.v1.Secret("s", metadata=metadata, string_data={"k": pulumi.Output.secret(value)})
+
+        return program
+
+    (change,) = differ(secret("hunter2", "a"), secret("hunter3", "b"))
+    assert [key.key for key in change.keys] == ["metadata.labels.other"]
+    assert "hunter" not in str(change)
