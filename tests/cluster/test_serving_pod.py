@@ -79,14 +79,23 @@ def pods(runner: PodRunner, plane: ControlPlane, api: Api, crds: None) -> Iterat
 
 def test_it_becomes_available_and_streams(pods: None, api: Api) -> None:
     def available() -> int:
+        for pod in api.list("v1", "Pod", NAMESPACE):
+            for status in pod["status"].get("containerStatuses", []):
+                assert status["restartCount"] == 0, status
         return api.get("apps/v1", "Deployment", NAME, NAMESPACE)["status"].get("availableReplicas", 0)
 
     api.wait("the service", available, timeout=300)
+    api.wait("the Service's listener", lambda: complete(api), timeout=20)
+    events = complete(api)
+    assert events[-1] == "data: [DONE]"
+    assert len(events) >= 8
+
+
+def complete(api: Api) -> list[str]:
+    """The events of a streamed answer of eight tokens."""
     host, port = address(api, NAMESPACE, NAME, "http")
     body = {"model": NAME, "prompt": "The quick brown fox", "max_tokens": 8, "ignore_eos": True, "stream": True}
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(f"http://{host}:{port}/v1/completions", json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request, timeout=60) as response:
-        events = [line for line in response.read().decode().splitlines() if line.startswith("data: ")]
-    assert events[-1] == "data: [DONE]"
-    assert len(events) >= 8
+        return [line for line in response.read().decode().splitlines() if line.startswith("data: ")]
