@@ -2,8 +2,8 @@
 
     ./dev bench serving [--concurrency 1,8,32,128] [--repeats 3] [--output FILE]
 
-All servers run at the same time and take turns, so that whatever else the machine does meets each of them; idle ones use
-no CPU. Clients are processes of their own, whose CPU is counted apart (for bare AsyncLLM the client is inside, which is
+All servers run at the same time and take turns, so that whatever else the machine does meets each of them; idle ones
+use no CPU. Clients are processes of their own, whose CPU is counted apart (for bare AsyncLLM the client is inside, which is
 what makes it bare). CPU is read from /proc for every process of a path:
     engine      the engine's processes
     front       what is between client and engine: tritonserver and its stubs, API servers, or the bare process
@@ -38,9 +38,7 @@ def main() -> None:
     options = _options()
     environment = serving_env.ensure()
     if Path(sys.executable) != environment.python:  # vLLM and tritonclient are there
-        os.execve(
-            environment.python, [str(environment.python), *sys.argv], {**os.environ, **environment.variables()}
-        )
+        os.execve(environment.python, [str(environment.python), *sys.argv], {**os.environ, **environment.variables()})
     with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
         ports = _start(options, Path(scratch), stack)
         for path in options.paths:  # compile, fill caches
@@ -73,6 +71,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="requests per stream")
     parser.add_argument("--tokens", type=int, default=128, help="tokens of each answer")
     parser.add_argument("--prompt", type=int, default=40, help="characters of each prompt")
+    parser.add_argument(
+        "--load", choices=["uniform", "reference"], default="uniform", help="see serving_clients.prompts"
+    )
     parser.add_argument("--frontends", type=int, default=2, help="Triton instances, and API servers of vllm serve")
     parser.add_argument("--clients", type=int, default=1, help="client processes")
     parser.add_argument("--model", help="model directory; default: the tiny model of the tests")
@@ -90,7 +91,7 @@ def _start(options: argparse.Namespace, scratch: Path, stack: contextlib.ExitSta
 
     model = Path(options.model) if options.model else tiny_model.make(scratch / "model", ascii_only=True)
     document = engine_document(model, frontends=options.frontends, engine=options.engine)
-    document["limits"]["maxQueuedRequests"] = 10_000
+    document["limits"] |= {"maxQueuedRequests": 10_000, "maxQueuedTokens": 10_000_000, "requestTimeoutSeconds": 300}
     if options.model:
         document["engine"] = {**document["engine"], "dtype": "auto", "enforce_eager": False, **options.engine}
     ports: dict[str, Any] = {"model": str(model)}
@@ -165,7 +166,9 @@ def _end(process: subprocess.Popen[Any]) -> None:
 # One measurement ----------------------------------------------------------------------------------------------------
 
 
-def _run(path: str, ports: dict[str, Any], concurrency: int, requests: int, options: argparse.Namespace) -> dict[str, Any]:
+def _run(
+    path: str, ports: dict[str, Any], concurrency: int, requests: int, options: argparse.Namespace
+) -> dict[str, Any]:
     clients = 1 if path == "bare" else min(options.clients, concurrency)
     tasks = [
         {
@@ -175,11 +178,14 @@ def _run(path: str, ports: dict[str, Any], concurrency: int, requests: int, opti
             "requests": requests // clients,
             "tokens": options.tokens,
             "prompt": options.prompt,
+            "load": options.load,
             "seed": number,
         }
         for number in range(clients)
     ]
-    root = {"bare": lambda: ports["bare"].pid, "serve": lambda: ports["serve_pid"]}.get(path, lambda: ports["triton_pid"])()
+    root = {"bare": lambda: ports["bare"].pid, "serve": lambda: ports["serve_pid"]}.get(
+        path, lambda: ports["triton_pid"]
+    )()
     processes = _tree(root)
     before = {pid: _cpu(pid) for pid in processes}
     results = [_tell(ports["bare"], tasks[0])] if path == "bare" else _load(tasks)
@@ -187,8 +193,10 @@ def _run(path: str, ports: dict[str, Any], concurrency: int, requests: int, opti
     for pid, name in processes.items():
         kind = "engine" if "VLLM::" in name or "engine_process" in name or "EngineCore" in name else "front"
         used[kind] += _cpu(pid) - before[pid]
-    tokens = requests // clients * clients * options.tokens
-    first, gaps = (sorted(sum((result[key] for result in results), [])) for key in ("ttft", "gaps"))
+    tokens = sum(result["tokens"] for result in results)
+    first, gaps, tpot = (
+        sorted(value for result in results for value in result[key]) for key in ("ttft", "gaps", "tpot")
+    )
     seconds = max(result["end"] for result in results) - min(result["start"] for result in results)
     return {
         "path": path,
@@ -196,6 +204,8 @@ def _run(path: str, ports: dict[str, Any], concurrency: int, requests: int, opti
         "tokens_per_second": tokens / seconds,
         "ttft_p50_ms": _percentile(first, 0.5),
         "ttft_p99_ms": _percentile(first, 0.99),
+        "tpot_p50_ms": _percentile(tpot, 0.5),
+        "tpot_p99_ms": _percentile(tpot, 0.99),
         "itl_p50_ms": _percentile(gaps, 0.5),
         "itl_p99_ms": _percentile(gaps, 0.99),
         "front_us_per_token": used["front"] / tokens * 1e6,
@@ -269,7 +279,16 @@ def _line(row: dict[str, Any]) -> str:
 
 
 def _table(summary: list[dict[str, Any]]) -> str:
-    head = ("streams", "path", "tok/s", "TTFT p50 / p99 ms", "ITL p50 / p99 ms", "CPU µs per token: front", "engine", "client")
+    head = (
+        "streams",
+        "path",
+        "tok/s",
+        "TTFT p50 / p99 ms",
+        "ITL p50 / p99 ms",
+        "CPU µs per token: front",
+        "engine",
+        "client",
+    )
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for row in summary:
         lines.append(

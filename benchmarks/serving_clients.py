@@ -1,7 +1,7 @@
 """Load generators of benchmarks/serving.py, each run in a process of its own.
 
-    serving_clients.py load TASK      one run against a server; prints its times as JSON
-    serving_clients.py bare           an AsyncLLM with its client inside; reads tasks as lines of JSON
+serving_clients.py load TASK      one run against a server; prints its times as JSON
+serving_clients.py bare           an AsyncLLM with its client inside; reads tasks as lines of JSON
 """
 
 import asyncio
@@ -18,9 +18,27 @@ Stream = Callable[[str, int], AsyncIterator[None]]
 """Sends a prompt, asks for so many tokens, yields once per piece of the answer."""
 
 
-def prompts(task: dict[str, Any]) -> list[str]:
+def prompts(task: dict[str, Any]) -> list[tuple[str, int]]:
+    """Prompts and the tokens to answer each with.
+
+    `reference` is the load of the published claims: 512 to 1,200 tokens in, one prompt in ten of 4,000, 128 to 384 out. Its
+    words are tokens of the models that gpu/models.py makes.
+    """
     dice = random.Random(task["seed"])
-    return ["".join(dice.choices(string.ascii_lowercase, k=task["prompt"])) for _ in range(task["requests"])]
+    if task["load"] == "uniform":
+        length = task["prompt"]
+        return [
+            ("".join(dice.choices(string.ascii_lowercase, k=length)), task["tokens"]) for _ in range(task["requests"])
+        ]
+
+    def words() -> str:
+        return " ".join(f"w{dice.randrange(1000, 120_000)}" for _ in range(_reference_length(dice)))
+
+    return [(words(), dice.randint(128, 384)) for _ in range(task["requests"])]
+
+
+def _reference_length(dice: random.Random) -> int:
+    return 4000 if dice.random() < 0.1 else dice.randint(512, 1200)
 
 
 async def measure(task: dict[str, Any], stream: Stream) -> dict[str, Any]:
@@ -28,18 +46,27 @@ async def measure(task: dict[str, Any], stream: Stream) -> dict[str, Any]:
     queue = iter(prompts(task))
     ttft: list[float] = []
     gaps: list[float] = []
+    tpot: list[float] = []
+    total = 0
 
     async def worker() -> None:
-        for prompt in queue:
+        nonlocal total
+        for prompt, tokens in queue:
             last = began = time.perf_counter()
-            async for _ in stream(prompt, task["tokens"]):
+            first = None
+            async for _ in stream(prompt, tokens):
                 now = time.perf_counter()
                 (ttft if last == began else gaps).append(now - last)
+                first = first or now
                 last = now
+            total += tokens
+            if first and tokens > 1:
+                tpot.append((last - first) / (tokens - 1))
 
     start = time.time()
     await asyncio.gather(*(worker() for _ in range(task["concurrency"])))
-    return {"start": start, "end": time.time(), "ttft": ttft, "gaps": gaps, "cpu": time.process_time()}
+    times = {"ttft": ttft, "gaps": gaps, "tpot": tpot}
+    return {"start": start, "end": time.time(), "tokens": total, **times, "cpu": time.process_time()}
 
 
 # Against servers ----------------------------------------------------------------------------------------------------
@@ -138,9 +165,7 @@ async def bare() -> None:
     numbers = iter(range(10**9))
 
     async def stream(prompt: str, tokens: int) -> AsyncIterator[None]:
-        params = SamplingParams(
-            max_tokens=tokens, temperature=0, ignore_eos=True, output_kind=RequestOutputKind.DELTA
-        )
+        params = SamplingParams(max_tokens=tokens, temperature=0, ignore_eos=True, output_kind=RequestOutputKind.DELTA)
         async for _ in engine.generate(prompt, params, str(next(numbers))):
             yield
 
