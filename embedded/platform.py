@@ -151,6 +151,8 @@ def main(arguments: list[str]) -> int:
     try:
         if arguments[0] == "up":
             base = os.environ.get("EKS_LLM_PORTS", str(ports.DEFAULT_BASE))
+            if not base.isdigit() or not 1024 <= int(base) <= 32000:
+                raise PlatformError(f"EKS_LLM_PORTS={base}: not the first port of a block, 1024 to 32000")
             node = gpu_node("local", "p4d.24xlarge", "local", 0, fake=False)
             platform.up(Shape([node], [], {}), int(base), say)
             say(f"KUBECONFIG={platform.kubeconfig}")
