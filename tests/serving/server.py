@@ -116,10 +116,12 @@ class Server:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=5) as answer:
             return answer.read().decode()
 
-    def terminate(self) -> None:
-        """What the kubelet does: the preStop hook (its last act is the marker), then SIGTERM."""
-        assert self.process
+    def pre_stop(self) -> None:
+        """The last act of the pod's preStop hook; the kubelet sends SIGTERM right after it."""
         (self.run_directory / "draining").touch()
+
+    def terminate(self) -> None:
+        assert self.process
         self.process.send_signal(signal.SIGTERM)
 
     def stop(self) -> None:

@@ -16,7 +16,7 @@ LONG = {"PROMPT": "The quick brown fox", "MAX_TOKENS": 900, "SAMPLING_PARAMETERS
 VICTIMS = {
     "engine": ("VLLM::EngineCore", "the engine died"),
     "engine process": ("engine_process.py", "the engine process died"),
-    "front end": ("triton_python_backend_stub", "front end"),
+    "front end": ("llm/1/model.py", "front end"),
 }
 
 

@@ -2,10 +2,15 @@
 
 # pyright: reportMissingImports=false
 
+import json
+import socket
+from contextlib import ExitStack
+
 import numpy as np
 import pytest
 
 from tests.serving.client import ask_all, generate, generate_stream, tensors
+from tests.serving.metrics import gauge, wait_for
 from tests.serving.reference import Reference
 from tests.serving.server import Server
 
@@ -113,6 +118,24 @@ def test_structured_outputs(server: Server) -> None:
         )
         assert seen.error is None
         assert seen.text in allowed
+
+
+def test_a_client_that_does_not_read_slows_nobody(server: Server) -> None:
+    extra = json.dumps({"ignore_eos": True})
+    document = {"PROMPT": "fox", "MAX_TOKENS": 900, "TEMPERATURE": 0.0, "STREAM": True, "SAMPLING_PARAMETERS": extra}
+    body = json.dumps(document).encode()
+    head = f"POST /v2/models/llm/generate_stream HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    with ExitStack() as stack:
+        for _ in range(4):
+            lazy = stack.enter_context(socket.socket())
+            lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            lazy.connect(("127.0.0.1", server.http))
+            lazy.sendall(head + body)
+        inputs = tensors(PROMPT="box", MAX_TOKENS=300, STREAM=True, SAMPLING_PARAMETERS={"ignore_eos": True})
+        seen = ask_all(server.grpc, *[inputs] * 8)
+        assert all(result.usage and result.usage["completion_tokens"] == 300 for result in seen)
+        # The engine has finished all of them, read or not.
+        wait_for(lambda: gauge(server.scrape(), "vllm:num_requests_running") == 0, 10)
 
 
 def test_exclude_prompt_false_puts_the_prompt_first(server: Server, reference: Reference) -> None:

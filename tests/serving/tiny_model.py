@@ -3,10 +3,12 @@
 # pyright: reportMissingImports=false
 
 import json
+import shutil
 import string
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -49,4 +51,28 @@ def make(directory: Path, seed: int = 0, ascii_only: bool = False) -> Path:
     LlamaForCausalLM(config).save_pretrained(directory)
     generation = {"bos_token_id": 0, "eos_token_id": 1, "temperature": 0.5, "top_k": 40, "max_new_tokens": 24}
     (directory / "generation_config.json").write_text(json.dumps(generation))
+    return directory
+
+
+def make_adapter(directory: Path, model: Path, seed: int = 1, rank: int = 8) -> Path:
+    """A LoRA adapter of every layer's query projection, and beside it the model with the adapter merged in.
+
+    Returns the adapter's directory; the merged model, which says what its answers must be, is in `merged` beside it.
+    """
+    torch.manual_seed(seed)
+    merged = LlamaForCausalLM.from_pretrained(model, dtype=torch.float32)
+    tensors: dict[str, torch.Tensor] = {}
+    for number, layer in enumerate(merged.model.layers):
+        weight = layer.self_attn.q_proj.weight
+        down, up = torch.randn(rank, weight.shape[1]) * 0.3, torch.randn(weight.shape[0], rank) * 0.3
+        name = f"base_model.model.model.layers.{number}.self_attn.q_proj"
+        tensors |= {f"{name}.lora_A.weight": down, f"{name}.lora_B.weight": up}
+        weight.data += up @ down  # lora_alpha equals the rank, so the factor is 1
+    directory.mkdir(parents=True)
+    save_file(tensors, directory / "adapter_model.safetensors")
+    config = {"peft_type": "LORA", "r": rank, "lora_alpha": rank, "target_modules": ["q_proj"], "bias": "none"}
+    (directory / "adapter_config.json").write_text(json.dumps({**config, "base_model_name_or_path": str(model)}))
+    target = directory.with_name("merged")
+    shutil.copytree(model, target)
+    merged.save_pretrained(target)
     return directory

@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -61,6 +62,7 @@ class EngineConnection:
         message = self._receive()
         if message is None or "ready" not in message:
             raise EngineFailedError(str((message or {}).get("failed") or "the engine process ended; see its log above"))
+        self._engine_group = int(message["group"])
         return message["ready"]
 
     def serving(self, on_death: Callable[[str], None]) -> None:
@@ -71,8 +73,10 @@ class EngineConnection:
             message = self._receive()
             if self._leaving:
                 return
-            reason = (message or {}).get("dead") or "the engine process died"
-            on_death(str(reason))
+            on_death(str((message or {}).get("dead") or "the engine process died"))
+            if message is None:  # nobody else stops the engine itself, which holds the GPU
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._engine_group, signal.SIGKILL)
             take_down(self._server_pid)  # the engine process does the same, if it lives
 
         threading.Thread(target=listen, daemon=True, name="engine-connection").start()

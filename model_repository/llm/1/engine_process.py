@@ -3,7 +3,7 @@
     python engine_process.py <pid of tritonserver>
 
 Started by the first front end. Front ends connect to its Unix socket and speak lines of JSON:
-    front end: {"hello": index, "pid": …}      engine process: {"ready": addresses} or {"failed": reason}
+    front end: {"hello": index, "pid": …}      engine process: {"ready": addresses, "group": …} or {"failed": reason}
     front end: {"serving": true}, {"bye": true} engine process: {"dead": reason}
 A connection that ends without a bye means that the front end died. When all have said bye, the engine is stopped.
 """
@@ -130,7 +130,8 @@ class EngineProcess:
                     with self._lock:
                         self._connections[index] = connection
                     self.started.wait()
-                    answer = {"failed": self.failure} if self.failure else {"ready": self.addresses[index]}
+                    ready = {"ready": self.addresses[index], "group": os.getpgid(0)} if self.addresses else {}
+                    answer = {"failed": self.failure} if self.failure else ready
                     _write(connection, answer)
                 elif "serving" in message and index is not None:
                     self.serving.add(index)

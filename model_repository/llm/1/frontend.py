@@ -145,6 +145,9 @@ class FrontEnd:
                 self._loop.call_soon_threadsafe(self._begin, request, timeout_us, answer)
         except InvalidRequestError as error:
             answer.fail(Code.INVALID_ARG, str(error))
+        except Exception as error:  # out of here it would fail every request that Triton passed along with this one
+            logger.exception("request failed")
+            answer.fail(Code.INTERNAL, _reason(error))
 
     def _begin(self, request: ParsedRequest, timeout_us: int, answer: Answer) -> None:
         seconds = self.config.limits.request_timeout_seconds
@@ -238,9 +241,7 @@ class FrontEnd:
             self._loop.call_soon_threadsafe(lambda: self._state.set("heartbeat", time.monotonic()))
             if os.getppid() != self._server_pid:
                 os._exit(1)  # tritonserver was killed; its stubs would stay
-            for answer in list(self._answers):
-                if answer.client_gone():
-                    self._cancel(answer, Code.CANCELLED, "cancelled by the client")
+            self._cancel_all(Code.CANCELLED, "cancelled by the client", Answer.client_gone)
             if self.draining_since is None and self.directory.drain_marker.exists():
                 self.draining_since = time.monotonic()
                 logger.info("draining: %d requests in flight", len(self._answers))
@@ -256,9 +257,10 @@ class FrontEnd:
         self.dead = reason
         self._cancel_all(Code.UNAVAILABLE, f"this server is going down: {reason}")
 
-    def _cancel_all(self, code: Code, reason: str) -> None:
+    def _cancel_all(self, code: Code, reason: str, which: Callable[[Answer], bool] = lambda _: True) -> None:
         for answer in list(self._answers):
-            self._cancel(answer, code, reason)
+            if which(answer):
+                self._cancel(answer, code, reason)
 
     def _cancel(self, answer: Answer, code: Code, reason: str) -> None:
         def cancel() -> None:

@@ -93,3 +93,6 @@ class Answer:
             if not self._closed:
                 self._closed = True
                 self._sender.send(response, flags=_FINAL)
+                # It holds shared memory of Triton and dies badly if it outlives that: no frame, task or traceback may
+                # keep it until the interpreter ends.
+                self._sender = None
