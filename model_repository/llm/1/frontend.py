@@ -22,7 +22,6 @@ from engine_config import EngineConfig
 from pod_state import PodState, RunDirectory
 from request_parser import InvalidRequestError, ModelLimits, ParsedRequest, fit, parse
 from responses import Answer, Code
-from vllm.exceptions import VLLMClientError
 from vllm.inputs import TokensPrompt, tokens_input
 from vllm.lora.request import LoRARequest
 from vllm.sampling_params import RequestOutputKind, SamplingParams
@@ -163,7 +162,7 @@ class FrontEnd:
                 await self._generate(request, answer)
         except InvalidRequestError as error:
             answer.fail(Code.INVALID_ARG, str(error))
-        except (VLLMClientError, ValueError) as error:  # vLLM's own checks of a request
+        except vllm_internals.CLIENT_ERRORS as error:  # vLLM's own checks of a request
             answer.fail(Code.INVALID_ARG, _reason(error))
         except OverloadedError as error:
             answer.fail(Code.UNAVAILABLE, str(error))

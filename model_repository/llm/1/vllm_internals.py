@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import vllm
+import vllm.exceptions as vllm_exceptions
 from engine_config import ConfigError, EngineConfig, unknown_key
 from vllm.engine.arg_utils import AsyncEngineArgs
 from vllm.usage.usage_lib import UsageContext
@@ -115,6 +116,13 @@ def launch_engine(settings: Any, frontends: int) -> Iterator[tuple[Any, list[dic
     with engine_utils.launch_core_engines(*arguments) as (manager, *_):
         pairs = zip(addresses.inputs, addresses.outputs, strict=True)
         yield manager, [{"input_address": receive, "output_address": send} for receive, send in pairs]
+
+
+CLIENT_ERRORS: tuple[type[Exception], ...] = (
+    ValueError,
+    getattr(vllm_exceptions, "VLLMClientError", vllm_exceptions.VLLMNotFoundError),  # one family since 0.27
+)
+"""What vLLM raises where a request is at fault."""
 
 
 class StepClock:
