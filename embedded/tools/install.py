@@ -122,7 +122,7 @@ def _overlay(go: str, tool: Tool, folder: Path) -> Path:
     """Go's file that puts `tool.embeds` beside our main for the build: `go:embed` reads no other module's files."""
     replace = {}
     for name, package in tool.embeds:
-        listed = [go, "list", "-mod=readonly", "-find", "-f", "{{.Dir}}", package]
+        listed = [go, "list", "-e", "-mod=readonly", "-find", "-f", "{{.Dir}}", package]
         run = subprocess.run(listed, cwd=tool.module, capture_output=True, text=True, check=False)
         if run.returncode != 0:
             raise ToolError(f"{tool.name}: go list {package} failed:\n{run.stderr}")
