@@ -18,6 +18,7 @@ from ..identity import pod_identity_trust, service_trust
 from ..inputs import Arn, Cidr, In, Model, component_inputs, nearest, validated
 from ..placement import gpu_toleration
 from .nodes import METADATA_OPTIONS, REPAIR, release_problem, root_volume, tag_specifications
+from .options import expendable
 
 # Arguments ----------------------------------------------------------------------------------------------------------
 
@@ -299,6 +300,8 @@ class Cluster(pulumi.ComponentResource):
 
     `kubernetes` is the Kubernetes provider of the cluster. What uses it comes after add-ons and system nodes, and goes
     before them.
+
+    `protect` of the options keeps the control plane and the key of its secrets; all else can be made again.
     """
 
     cluster_name: pulumi.Output[str]
@@ -347,7 +350,7 @@ class Cluster(pulumi.ComponentResource):
             # Only another cluster replaces what was deployed; a new endpoint or certificate updates the provider.
             cluster_identifier=self.arn,
             enable_server_side_apply=True,
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[*admitted, *system]),
+            opts=expendable(self, [*admitted, *system]),
         )
         self.register_outputs(
             {
@@ -361,13 +364,13 @@ class Cluster(pulumi.ComponentResource):
         )
 
     def _control_plane(self, name: str, model: _Cluster) -> aws.eks.Cluster:
-        here = pulumi.ResourceOptions(parent=self)
+        here = expendable(self)
         key = aws.kms.Key(
             f"{name}-secrets",
             description=f"Secrets of the EKS cluster {name}",
             enable_key_rotation=True,
             deletion_window_in_days=30,
-            opts=here,
+            opts=pulumi.ResourceOptions(parent=self),
         )
         role = aws.iam.Role(f"{name}-cluster", assume_role_policy=service_trust("eks.amazonaws.com"), opts=here)
         before: list[pulumi.Resource] = [
@@ -419,7 +422,7 @@ class Cluster(pulumi.ComponentResource):
                 cluster_name=cluster.name,
                 principal_arn=admin,
                 type="STANDARD",
-                opts=pulumi.ResourceOptions(parent=self),
+                opts=expendable(self),
             )
             associations.append(
                 aws.eks.AccessPolicyAssociation(
@@ -428,7 +431,7 @@ class Cluster(pulumi.ComponentResource):
                     principal_arn=admin,
                     policy_arn="arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy",
                     access_scope={"type": "cluster"},
-                    opts=pulumi.ResourceOptions(parent=self, depends_on=[entry]),
+                    opts=expendable(self, [entry]),
                 )
             )
         return associations
@@ -441,7 +444,7 @@ class Cluster(pulumi.ComponentResource):
         builds: dict[str, str],
         after: list[pulumi.Resource],
     ) -> aws.eks.Addon:
-        here = pulumi.ResourceOptions(parent=self)
+        here = expendable(self)
         associations: list[aws.eks.AddonPodIdentityAssociationArgsDict] = []
         if addon in POD_ROLES:
             account, policy_arn = POD_ROLES[addon]
@@ -460,13 +463,13 @@ class Cluster(pulumi.ComponentResource):
             pod_identity_associations=associations or None,
             resolve_conflicts_on_create="OVERWRITE",
             resolve_conflicts_on_update="OVERWRITE",
-            opts=pulumi.ResourceOptions(parent=self, depends_on=after),
+            opts=expendable(self, after),
         )
 
     def _system_nodes(
         self, name: str, model: _Cluster, cluster: aws.eks.Cluster, after: list[pulumi.Resource]
     ) -> tuple[aws.eks.NodeGroup, aws.iam.Role]:
-        here = pulumi.ResourceOptions(parent=self)
+        here = expendable(self)
         role = aws.iam.Role(f"{name}-node", assume_role_policy=service_trust("ec2.amazonaws.com"), opts=here)
         granted = [
             aws.iam.RolePolicyAttachment(f"{name}-node-{key}", role=role.name, policy_arn=policy_arn, opts=here)
@@ -494,9 +497,9 @@ class Cluster(pulumi.ComponentResource):
             scaling_config={"min_size": nodes.min, "max_size": nodes.max, "desired_size": nodes.min},
             update_config={"max_unavailable": 1},
             node_repair_config=REPAIR,
-            opts=pulumi.ResourceOptions(
-                parent=self,
-                depends_on=[*after, *granted],
+            opts=expendable(
+                self,
+                [*after, *granted],
                 ignore_changes=["scalingConfig.desiredSize"],  # belongs to the autoscaler
             ),
         )

@@ -10,6 +10,7 @@ import pulumi_aws as aws
 from pydantic import field_validator, model_validator
 
 from ..inputs import Cidr, In, Model, component_inputs, validated
+from .options import expendable
 
 # Arguments ----------------------------------------------------------------------------------------------------------
 
@@ -156,7 +157,10 @@ def endpoint_ingress(cidr: IPv4Network) -> aws.ec2.SecurityGroupIngressArgsDict:
 
 
 class Network(pulumi.ComponentResource):
-    """A VPC with private and public subnets per zone, NAT, and an S3 gateway endpoint; or an existing VPC."""
+    """A VPC with private and public subnets per zone, NAT, and an S3 gateway endpoint; or an existing VPC.
+
+    `protect` of the options keeps the VPC and its subnets; all else can be made again.
+    """
 
     vpc_id: pulumi.Output[str]
     """Id of the VPC."""
@@ -183,14 +187,14 @@ class Network(pulumi.ComponentResource):
         )
 
     def _create(self, name: str, model: _Network) -> None:
-        here = pulumi.ResourceOptions(parent=self)
+        lasting, here = pulumi.ResourceOptions(parent=self), expendable(self)
         vpc = aws.ec2.Vpc(
             f"{name}-vpc",
             cidr_block=str(model.cidr),
             enable_dns_support=True,
             enable_dns_hostnames=True,
             tags={"Name": name},
-            opts=here,
+            opts=lasting,
         )
         # The VPC's default group admits all its members to each other; nothing here uses it, so it gets no rules.
         aws.ec2.DefaultSecurityGroup(f"{name}-default", vpc_id=vpc.id, ingress=[], egress=[], opts=here)
@@ -203,7 +207,7 @@ class Network(pulumi.ComponentResource):
                 availability_zone=zone,
                 cidr_block=subnet_cidrs(model.cidr, zone)[public],
                 tags=subnet_tags(name, zone, public),
-                opts=here,
+                opts=lasting,
             )
 
         def routes(side: str, subnets: dict[str, aws.ec2.Subnet]) -> aws.ec2.RouteTable:
@@ -238,7 +242,7 @@ class Network(pulumi.ComponentResource):
                 subnet_id=public[zone].id,
                 allocation_id=address.id,
                 tags={"Name": f"{name}-{zone}"},
-                opts=pulumi.ResourceOptions(parent=self, depends_on=[internet]),
+                opts=expendable(self, [internet]),
             )
 
         private_tables = {zone: routes(f"private-{zone}", {zone: private[zone]}) for zone in model.zones}

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, model_validator
 
 from ..identity import pod_identity_trust, policy
 from ..inputs import Arn, In, Model, Name, component_inputs, validated
+from .options import expendable
 
 # Arguments ----------------------------------------------------------------------------------------------------------
 
@@ -126,7 +127,10 @@ def tls_only(bucket_arn: str) -> str:
 
 
 class Weights(pulumi.ComponentResource):
-    """A bucket of model weights (or an existing one), read by one Pod Identity role per service."""
+    """A bucket of model weights (or an existing one), read by one Pod Identity role per service.
+
+    `protect` of the options keeps the bucket; all else can be made again.
+    """
 
     bucket: pulumi.Output[str]
     """Name of the bucket."""
@@ -149,13 +153,13 @@ class Weights(pulumi.ComponentResource):
                 assume_role_policy=pulumi.Output.all(model.cluster_name, model.namespace, service).apply(
                     lambda parts: pod_identity_trust(*parts)
                 ),
-                opts=pulumi.ResourceOptions(parent=self),
+                opts=expendable(self),
             )
             granted = aws.iam.RolePolicy(
                 f"{name}-{service}",
                 role=role.name,
                 policy=bucket_arn.apply(lambda arn, uri=uri: read_policy(arn, uri, model.kms_key)),
-                opts=pulumi.ResourceOptions(parent=self),
+                opts=expendable(self),
             )
             aws.eks.PodIdentityAssociation(
                 f"{name}-{service}",
@@ -163,16 +167,18 @@ class Weights(pulumi.ComponentResource):
                 namespace=model.namespace,
                 service_account=service,
                 role_arn=role.arn,
-                opts=pulumi.ResourceOptions(parent=self, depends_on=[granted]),
+                opts=expendable(self, [granted]),
             )
             roles[service] = role.arn
         self.role_arns = pulumi.Output.all(**roles)
         self.register_outputs({"bucket": self.bucket, "roleArns": self.role_arns})
 
     def _create(self, name: str, model: _Weights) -> tuple[pulumi.Output[str], pulumi.Output[str]]:
-        here = pulumi.ResourceOptions(parent=self)
+        here = expendable(self)
         # Never emptied by Pulumi: a bucket that still has weights cannot be destroyed.
-        bucket = aws.s3.Bucket(f"{name}-bucket", bucket=model.bucket, force_destroy=False, opts=here)
+        bucket = aws.s3.Bucket(
+            f"{name}-bucket", bucket=model.bucket, force_destroy=False, opts=pulumi.ResourceOptions(parent=self)
+        )
         aws.s3.BucketOwnershipControls(
             f"{name}-bucket", bucket=bucket.bucket, rule={"object_ownership": "BucketOwnerEnforced"}, opts=here
         )
@@ -208,6 +214,6 @@ class Weights(pulumi.ComponentResource):
             bucket=bucket.bucket,
             policy=bucket.arn.apply(tls_only),
             # S3 answers 409 to changes of both at the same time.
-            opts=pulumi.ResourceOptions(parent=self, depends_on=[private]),
+            opts=expendable(self, [private]),
         )
         return bucket.bucket, bucket.arn
