@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from .commands import advise, plan, prices
+from .commands import advise, plan, prices, simulate
 from .version import __version__
 
 app = typer.Typer(
@@ -17,6 +17,7 @@ app = typer.Typer(
 )
 app.command()(plan.plan)
 app.command()(advise.advise)
+app.command()(simulate.simulate)
 app.add_typer(prices.app, name="prices")
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from eks_llm.inputs import InvalidArgs
 from eks_llm.plan.recorder import Recording, record
+from eks_llm.serving.scaling import Scaling, warnings
 from eks_llm.serving.service import InferenceService
 from tests.unit.serving import service_args
 
@@ -123,6 +124,115 @@ def test_max_is_min_by_default() -> None:
     ],
 )
 def test_refuses(scaling: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidArgs) as error:
+        scaled(scaling)
+    assert message in str(error.value)
+
+
+# More signals -------------------------------------------------------------------------------------------------------
+
+FRONT_DOOR = {"query": "sum(rate(envoy_http_downstream_rq_total[1m]))", "requestsPerReplica": 1.2}
+OFFICE = {"start": "0 7 * * 1-5", "end": "0 19 * * 1-5", "timezone": "Europe/Berlin", "replicas": 3}
+
+
+def test_a_front_door_counts_what_full_pods_refuse() -> None:
+    manifest = scaled({"min": 1, "max": 8, "inFlightPerReplica": 48, "frontDoor": FRONT_DOOR})
+    full = {"demand": 48.0, "kv-cache": 80.0}
+    assert desired(manifest, {**full, "front-door": 1.2}) == 1
+    assert desired(manifest, {**full, "front-door": 7.0}) == 6  # 7 / 1.2
+    item = trigger(manifest, "front-door")
+    assert (item["metricType"], item["metadata"]["ignoreNullValues"]) == ("AverageValue", "false")
+
+
+def test_thresholds_follow_from_the_capacity_of_a_replica() -> None:
+    """70 % of the requests in flight and 80 % of the rate, for the HPA's tolerance of 10 % and the start of a pod."""
+    manifest = scaled(
+        {
+            "max": 4,
+            "capacity": {"requestsPerSecond": 1.45, "inFlight": 68},
+            "frontDoor": {"query": "sum(rate(x_total[1m]))"},
+        }
+    )
+    assert trigger(manifest, "demand")["metadata"]["threshold"] == "47"
+    assert trigger(manifest, "front-door")["metadata"]["threshold"] == "1.16"
+
+
+def test_a_floor_is_a_cron_trigger() -> None:
+    item = trigger(scaled({"min": 1, "max": 4, "floors": [OFFICE]}), "floor-1")
+    assert item["type"] == "cron"
+    assert item["metadata"] == {
+        "timezone": "Europe/Berlin",
+        "start": "0 7 * * 1-5",
+        "end": "0 19 * * 1-5",
+        "desiredReplicas": "3",
+    }
+
+
+def test_replicas_double_per_start_of_a_pod_and_triple_where_the_front_door_is_known() -> None:
+    def policies(**more: Any) -> list[tuple[str, int]]:
+        behavior = scaled({"min": 1, "max": 8, **more})["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+        return [(policy["type"], policy["value"]) for policy in behavior["scaleUp"]["policies"]]
+
+    assert policies() == [("Pods", 2), ("Percent", 100)]
+    assert policies(frontDoor=FRONT_DOOR) == [("Pods", 2), ("Percent", 200)]
+    assert policies(scaleUpPods=1) == [("Pods", 1)]
+
+
+def test_scale_down_may_be_faster_with_a_front_door_but_waits_for_a_pods_start() -> None:
+    def window(**more: Any) -> int:
+        behavior = scaled({"min": 1, "max": 8, **more})["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
+        return behavior["scaleDown"]["stabilizationWindowSeconds"]
+
+    start = scaled({"max": 2})["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]["scaleUp"]["policies"][
+        0
+    ]["periodSeconds"]
+    assert window() == 600
+    assert start <= window(frontDoor=FRONT_DOOR) < 600
+    assert window(scaleDownWindow="15m") == 900
+
+
+def test_a_service_may_sleep_behind_a_front_door() -> None:
+    spec = scaled({"min": 0, "max": 2, "frontDoor": FRONT_DOOR})["spec"]
+    assert spec["minReplicaCount"] == 0
+    assert spec["cooldownPeriod"] >= 120
+    # With 0 KEDA would take a failing signal for idleness (scale_scaledobjects.go).
+    assert spec["fallback"]["replicas"] == 1
+
+
+def test_warnings_show_the_arithmetic() -> None:
+    short = Scaling.model_validate({"scaleDownWindow": "1m"})
+    assert dict(warnings(short, 180))["scaleDownWindow"].startswith("60 s is shorter than the 180 s")
+    sleepy = Scaling.model_validate({"min": 0, "max": 1, "frontDoor": FRONT_DOOR})
+    assert "waits about 195 s (15 s until KEDA looks, 180 s until a pod is ready)" in dict(warnings(sleepy, 180))["min"]
+    assert not list(warnings(Scaling(), 180))
+
+
+@pytest.mark.parametrize(
+    ("scaling", "message"),
+    [
+        ({"min": 0, "max": 2}, "scaling.min: 0: at least 1 without front"),
+        ({"min": -1}, "scaling.min: -1"),
+        ({"min": 0, "frontDoor": FRONT_DOOR}, "scaling.max: 0: at least 1"),
+        (
+            {"frontDoor": {"query": "sum(rate(x_total[1m]))"}},
+            "scaling.front_door.requests_per_replica: required without capacity",
+        ),
+        (
+            {"frontDoor": {"query": "rate(x_total[1m])", "requestsPerReplica": 1}},
+            "scaling.front_door.query: 'rate(x_total[1m])': KEDA takes one element; begin with sum(…)",
+        ),
+        ({"frontDoor": {**FRONT_DOOR, "requestsPerReplica": 0}}, "scaling.front_door.requests_per_replica: 0"),
+        ({"max": 2, "floors": [OFFICE]}, "3 replicas are more than max 2"),
+        ({"max": 4, "floors": [{**OFFICE, "start": "7:00"}]}, "scaling.floors[0].start: '7:00': not a cron expression"),
+        (
+            {"max": 4, "floors": [{**OFFICE, "end": OFFICE["start"]}]},
+            "scaling.floors[0].end: '0 7 * * 1-5': the same as start",
+        ),
+        ({"scaleDownWindow": "2h"}, "an HPA looks back 60m at most"),
+        ({"capacity": {"requestsPerSecond": 0, "inFlight": 5}}, "scaling.capacity.requests_per_second: 0"),
+    ],
+)
+def test_refuses_more(scaling: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArgs) as error:
         scaled(scaling)
     assert message in str(error.value)

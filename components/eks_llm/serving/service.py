@@ -206,7 +206,7 @@ class ServiceSettings(Model):
     @property
     def in_flight(self) -> int:
         """Requests per replica that scaling aims at."""
-        return self.scaling.in_flight_per_replica or max(1, max_num_seqs(self.engine, self.profile) * 3 // 4)
+        return self.scaling.in_flight(max_num_seqs(self.engine, self.profile))
 
     def misfits(self, instance_type: str) -> Iterator[tuple[str, str]]:
         """Why the service cannot run on nodes of this type: the key at fault, and a message."""

@@ -1,0 +1,1 @@
+"""What a scaling policy will do to given traffic, before it is deployed: `eks-llm simulate`."""

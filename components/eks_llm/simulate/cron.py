@@ -1,0 +1,76 @@
+"""Cron schedules of five fields, as KEDA's cron trigger reads them (robfig/cron: minute hour day month weekday)."""
+
+import datetime
+from dataclasses import dataclass
+
+LIMITS = (("minute", 0, 59), ("hour", 0, 23), ("day of month", 1, 31), ("month", 1, 12), ("weekday", 0, 6))
+WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+SEARCH_DAYS = 366 * 5
+"""A schedule such as 29 February comes back after at most this long (but for 2100)."""
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The allowed values of each field."""
+
+    minutes: frozenset[int]
+    hours: frozenset[int]
+    days: frozenset[int]
+    months: frozenset[int]
+    weekdays: frozenset[int]
+    either_day: bool
+    """Day of month and weekday are both restricted: one of them is enough."""
+
+    @staticmethod
+    def parse(text: str) -> "Schedule":
+        """Raises `ValueError` that says which field is wrong."""
+        parts = text.split()
+        if len(parts) != len(LIMITS):
+            raise ValueError(f"{text!r} has {len(parts)} fields, not minute hour day month weekday")
+        fields = [_field(part, *limits) for part, limits in zip(parts, LIMITS, strict=True)]
+        return Schedule(*fields, either_day=parts[2][0] != "*" and parts[4][0] != "*")
+
+    def next(self, after: datetime.datetime) -> datetime.datetime:
+        """The first minute later than `after`, in its time zone."""
+        moment = after.replace(second=0, microsecond=0) + datetime.timedelta(minutes=1)
+        day = moment.replace(hour=0, minute=0)
+        for _ in range(SEARCH_DAYS):
+            if self._on(day):
+                first = (moment.hour, moment.minute) if day.date() == moment.date() else (0, 0)
+                times = [(h, m) for h in sorted(self.hours) for m in sorted(self.minutes) if (h, m) >= first]
+                if times:
+                    return day.replace(hour=times[0][0], minute=times[0][1])
+            day += datetime.timedelta(days=1)
+        raise ValueError("the schedule never comes")
+
+    def _on(self, day: datetime.datetime) -> bool:
+        if day.month not in self.months:
+            return False
+        date, weekday = day.day in self.days, day.isoweekday() % 7 in self.weekdays
+        return (date or weekday) if self.either_day else (date and weekday)
+
+
+def _field(text: str, name: str, low: int, high: int) -> frozenset[int]:
+    values: set[int] = set()
+    for item in text.split(","):
+        span, _, step = item.partition("/")
+        try:
+            if span in ("*", "?"):
+                first, last = low, high
+            else:
+                begin, _, end = span.partition("-")
+                first = _number(begin, name)
+                last = _number(end, name) if end else (high if step else first)
+            every = int(step) if step else 1
+        except ValueError:
+            raise ValueError(f"{item!r} is not a {name}") from None
+        if not low <= first <= last <= high or every < 1:
+            raise ValueError(f"{item!r} is not a {name} within {low} and {high}")
+        values.update(range(first, last + 1, every))
+    return frozenset(values)
+
+
+def _number(text: str, name: str) -> int:
+    if name == "weekday" and text.upper() in WEEKDAYS:
+        return WEEKDAYS.index(text.upper())
+    return int(text)

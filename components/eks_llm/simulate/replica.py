@@ -1,0 +1,374 @@
+"""How fast a replica answers, and a fleet of them: continuous batching as a fluid, one time step after another.
+
+A replica runs up to `max_running` requests. A decoding step takes `step + step_per_request x running`; while a prompt
+is prefilled, no other request of that replica advances. That is the model of sizing/performance.py, moved in time.
+Requests are amounts, not objects: a step of a fleet costs the same at 1 and at 1,000 requests per second.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+import numpy as np
+
+from ..sizing.memory import Fit
+from ..sizing.performance import prefill_seconds, step_seconds
+from ..sizing.weights import ModelShape
+
+STAGES = 4
+"""Answers end after this many random stages, so their lengths vary by 1/sqrt(STAGES) = 50 % of the mean."""
+IDLE = 0.05
+"""A pod that runs less than this part of a request runs none: amounts fade, requests end."""
+PREFILL_LIMIT = 0.95
+"""Share of a step that prefill may take; the rest keeps running requests alive."""
+
+
+@dataclass(frozen=True)
+class Replica:
+    """The speed and size of one replica for requests of one kind."""
+
+    prompt_tokens: float
+    output_tokens: float
+    prefill: float
+    """Seconds of the GPUs for one prompt."""
+    step: float
+    """Seconds of a decoding step, whatever runs in it: reading the weights."""
+    step_per_request: float
+    """Seconds that each running request adds to a step: reading its KV cache."""
+    max_running: int
+    kv_tokens: float
+    """Size of the KV cache."""
+
+    @property
+    def slots(self) -> int:
+        """Requests that run at once: as many as the engine may, or as the KV cache holds at their mean length."""
+        mean = self.prompt_tokens + self.output_tokens * (STAGES + 1) / (2 * STAGES)
+        return max(1, min(self.max_running, int(self.kv_tokens / mean)))
+
+    @property
+    def shortest_stage(self) -> float:
+        """Seconds that a request alone on the replica stays in a stage; a time step may not be longer."""
+        return self.output_tokens * (self.step + self.step_per_request) / STAGES
+
+    def tpot(self, running: float, rate: float) -> float:
+        """Seconds per output token with `running` requests while `rate` requests per second arrive."""
+        busy = min(PREFILL_LIMIT, rate * self.prefill)
+        return (self.step + self.step_per_request * running) / (1 - busy)
+
+    def throughput(self, running: float) -> float:
+        """Requests per second with `running` requests at all times."""
+        # running = rate x residence; residence = output x tpot(rate), which is linear in the unknown rate.
+        decode = self.output_tokens * (self.step + self.step_per_request * running)
+        return running / (decode + running * self.prefill)
+
+    def running_at(self, rate: float) -> float:
+        """Requests that run when `rate` requests per second arrive; infinite where that is too much."""
+        left = 1 - rate * self.prefill - rate * self.output_tokens * self.step_per_request
+        return rate * self.output_tokens * self.step / left if left > 0 else float("inf")
+
+    def at(self, requests_per_second: float) -> "Replica":
+        """The replica with its decoding as slow or fast as a measured capacity says."""
+        spare = self.slots / requests_per_second - self.slots * self.prefill
+        decode = self.output_tokens * (self.step + self.step_per_request * self.slots)
+        if spare <= 0:
+            raise ValueError(
+                f"{requests_per_second:g} requests per second is more than prefill alone allows "
+                f"({1 / self.prefill:.3g}); lower it, or the prompt"
+            )
+        return replace(self, step=self.step * spare / decode, step_per_request=self.step_per_request * spare / decode)
+
+
+def estimated(shape: ModelShape, fit: Fit, prompt: float, output: float) -> Replica:
+    """A replica by the bandwidth and arithmetic rate of its GPUs."""
+    context = int(prompt + output / 2)
+    one, many = step_seconds(shape, fit, 1, context), step_seconds(shape, fit, 65, context)
+    per_request = (many - one) / 64
+    return Replica(
+        prompt_tokens=prompt,
+        output_tokens=output,
+        prefill=prefill_seconds(shape, fit, prompt),
+        step=one - per_request,
+        step_per_request=per_request,
+        max_running=fit.engine.max_num_seqs,
+        kv_tokens=fit.pool_tokens,
+    )
+
+
+class Routing(Enum):
+    """Who gets the next request."""
+
+    LEAST_REQUEST = "leastRequest"
+    """The replica with the fewest requests: Envoy and gateways that watch the pods."""
+    RANDOM = "random"
+    """Any ready replica: a Kubernetes Service."""
+
+
+FREE, STARTING, READY, DRAINING = range(4)
+"""States of a pod slot. Plain numbers: they are compared in every step."""
+RUNNING, TIMELY, AGE, TOKENS = range(4)
+"""What is counted per stage and pod: requests, those with a timely first token, and the sums of the seconds that they
+have run and of the tokens that they have."""
+
+
+@dataclass(frozen=True)
+class Slo:
+    """What a request must reach, seconds; None: any."""
+
+    ttft: float | None = None
+    tpot: float | None = None
+
+
+@dataclass
+class Counts:
+    """What became of requests."""
+
+    arrived: float = 0.0
+    good: float = 0.0
+    """Met the SLO."""
+    late: float = 0.0
+    """First token too late."""
+    slow: float = 0.0
+    """Further tokens too slow."""
+    refused: float = 0.0
+    """By a full queue, or because no pod was ready."""
+    expired: float = 0.0
+    """Waited longer than a request may take."""
+    worst_wait: float = 0.0
+    """Longest time in a queue, seconds."""
+
+
+@dataclass
+class Fleet:
+    """All pods of a service. Rows of the arrays are stages of an answer, columns pod slots."""
+
+    replica: Replica
+    slo: Slo
+    pod_start: float
+    max_queued: float
+    timeout: float
+    routing: Routing
+    slots: int
+    """Pods that may exist at once, draining ones included."""
+    random: np.random.Generator
+    counts: Counts = field(default_factory=Counts)
+    missed: dict[int, float] = field(default_factory=dict[int, float])
+    """Requests that were late, refused or expired, by the second they arrived in."""
+
+    def __post_init__(self) -> None:
+        n = self.slots
+        self.state = np.zeros(n, dtype=int)
+        self.ready_at = np.zeros(n)
+        self.requests = np.zeros((4, STAGES, n))
+        """RUNNING, TIMELY, AGE and TOKENS by stage and pod."""
+        self.running = np.zeros(n)
+        """Sum of the stages, kept up to date."""
+        self.waiting = np.zeros(n)
+        self.backlog = np.zeros(n)
+        """Seconds of prefill to do."""
+        self.finished = np.zeros(n)
+        self.finished_seconds = np.zeros(n)
+        """Time that finished requests ran, a counter."""
+        self.queues: dict[int, deque[list[float]]] = {}
+        """Waiting requests by pod: [time of arrival, amount]."""
+        self.recycled: list[int] = []
+        """Slots that got a new pod since the last scrape."""
+        self.used = self.starting = self.ready = self.draining = 0
+        """Slots that ever had a pod; pods by state."""
+
+    # Pods ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def replicas(self) -> int:
+        return self.starting + self.ready
+
+    @property
+    def pods(self) -> int:
+        """Pods that hold GPUs."""
+        return self.starting + self.ready + self.draining
+
+    @property
+    def in_flight(self) -> float:
+        return float(self.running.sum() + self.waiting.sum())
+
+    def start(self, replicas: int) -> None:
+        """Pods that are ready from the beginning."""
+        self.state[:replicas] = READY
+        self._count()
+
+    def scale(self, now: float, replicas: int) -> None:
+        """Starts or ends pods, as a ReplicaSet does: pods that are not ready go first, then the youngest."""
+        more = replicas - self.replicas
+        for slot in np.flatnonzero(self.state == FREE)[: max(0, more)]:
+            self._fresh(slot)
+            self.state[slot], self.ready_at[slot] = STARTING, now + self.pod_start
+        for _ in range(-more):
+            going = STARTING if (self.state == STARTING).any() else READY
+            candidates = np.flatnonzero(self.state == going)
+            youngest = candidates[self.ready_at[candidates].argmax()]
+            self.state[youngest] = FREE if going == STARTING else DRAINING
+        self._count()
+
+    def _fresh(self, slot: int) -> None:
+        self.requests[:, :, slot] = 0.0
+        for array in (self.running, self.waiting, self.backlog, self.finished, self.finished_seconds):
+            array[slot] = 0.0
+        self.queues.pop(slot, None)
+        self.recycled.append(slot)
+
+    def _count(self) -> None:
+        _, self.starting, self.ready, self.draining = np.bincount(self.state, minlength=4).tolist()
+        used = np.flatnonzero(self.state)
+        self.used = max(self.used, int(used[-1]) + 1) if len(used) else self.used
+
+    # Requests -----------------------------------------------------------------------------------------------------
+
+    def step(self, now: float, seconds: float, arrivals: float) -> None:
+        """`arrivals` requests come within `seconds` from `now`."""
+        if self.starting:
+            opened = (self.state == STARTING) & (self.ready_at <= now)
+            if opened.any():
+                self.state[opened] = READY
+                self._count()
+        self.counts.arrived += arrivals
+        self._finish(seconds)
+        if arrivals or self.queues:
+            self._admit(now, arrivals)
+        if self.draining:
+            ended = (self.state == DRAINING) & (self.running + self.waiting < IDLE)
+            if ended.any():
+                self.state[ended] = FREE
+                self._count()
+
+    def _finish(self, seconds: float) -> None:
+        """Prefill what is due, let all running requests advance, and take those out that end."""
+        replica, used = self.replica, self.used
+        running, backlog, requests = self.running[:used], self.backlog[:used], self.requests[:, :, :used]
+        prefill = np.minimum(backlog, PREFILL_LIMIT * seconds)
+        backlog -= prefill
+        tokens = (seconds - prefill) / (replica.step + replica.step_per_request * running)
+        requests[AGE] += requests[RUNNING] * seconds
+        requests[TOKENS] += requests[RUNNING] * tokens
+        # A share of tokens / mean makes the mean stay in a stage right, however long a time step is.
+        moved = requests * np.minimum(1.0, tokens * (STAGES / replica.output_tokens))
+        requests -= moved
+        requests[:, 1:] += moved[:, :-1]
+        ended, timely, ages, written = moved[:, -1]
+        running -= ended
+        self.finished[:used] += ended
+        self.finished_seconds[:used] += ages
+        if self.slo.tpot is not None:
+            slow = ages > ended * replica.prefill + self.slo.tpot * written
+            if slow.any():
+                self.counts.slow += float(ended[slow].sum())
+                timely = np.where(slow, 0.0, timely)
+        self.counts.good += float(timely.sum())
+
+    def _admit(self, now: float, arrivals: float) -> None:
+        used = self.used
+        share = self._route(arrivals)
+        room = np.maximum(0.0, self.replica.slots - self.running[:used])
+        straight = np.minimum(share, room)
+        for slot in self.queues:
+            straight[slot] = 0.0
+        left = share - straight
+        room -= straight
+        self._begin(now, now, slice(0, used), straight)
+        for slot in {*self.queues, *np.flatnonzero(left > 1e-9).tolist()}:
+            self._through_queue(now, slot, float(left[slot]), float(room[slot]))
+
+    def _route(self, arrivals: float) -> np.ndarray:
+        share = np.zeros(self.used)
+        if not self.ready:
+            self.counts.refused += arrivals
+            return share
+        ready = np.flatnonzero(self.state[: self.used] == READY)
+        if self.routing is Routing.RANDOM:
+            share[ready] = self.random.multinomial(round(arrivals), np.full(len(ready), 1 / len(ready)))
+        else:
+            share[ready] = fill(self.running[ready] + self.waiting[ready], arrivals)
+        return share
+
+    def _begin(self, now: float, arrived: float, pods: slice, amount: np.ndarray) -> None:
+        """Requests that arrived earlier start to run on these pods."""
+        replica = self.replica
+        timely = amount
+        if self.slo.ttft is not None:
+            ttft = self.backlog[pods] + (now - arrived + replica.prefill + replica.step)
+            late = ttft > self.slo.ttft
+            if late.any():
+                timely = np.where(late, 0.0, amount)
+                self._miss(arrived, float(amount[late].sum()))
+                self.counts.late += float(amount[late].sum())
+        self.requests[RUNNING, 0, pods] += amount
+        self.requests[TIMELY, 0, pods] += timely
+        self.running[pods] += amount
+        self.backlog[pods] += amount * replica.prefill
+
+    def _through_queue(self, now: float, slot: int, amount: float, room: float) -> None:
+        queue, counts, pod = self.queues.setdefault(slot, deque()), self.counts, slice(slot, slot + 1)
+        waiting = float(self.waiting[slot])
+        while queue and now - queue[0][0] > self.timeout:
+            arrived, expired = queue.popleft()
+            waiting -= expired
+            counts.expired += expired
+            self._miss(arrived, expired)
+        accepted = min(amount, max(0.0, self.max_queued + room - waiting))
+        if amount > accepted:
+            counts.refused += amount - accepted
+            self._miss(now, amount - accepted)
+        if accepted:
+            queue.append([now, accepted])
+            waiting += accepted
+        while queue and room > 1e-9:
+            arrived, first = queue[0]
+            taken = min(first, room)
+            counts.worst_wait = max(counts.worst_wait, now - arrived)
+            self._begin(now, arrived, pod, np.array([taken]))
+            room -= taken
+            waiting -= taken
+            if taken < first:
+                queue[0][1] -= taken
+            else:
+                queue.popleft()
+        if not queue:
+            del self.queues[slot]
+        self.waiting[slot] = waiting if queue else 0.0
+
+    def _miss(self, arrived: float, amount: float) -> None:
+        second = int(arrived)
+        self.missed[second] = self.missed.get(second, 0.0) + amount
+
+    # Metrics ------------------------------------------------------------------------------------------------------
+
+    @property
+    def kv_usage(self) -> np.ndarray:
+        replica = self.replica
+        tokens = self.running * replica.prompt_tokens + self.requests[TOKENS].sum(axis=0)
+        return np.minimum(1.0, tokens / replica.kv_tokens)
+
+    def metrics(self) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, float]]:
+        """Which slots answer a scrape, what each pod says, and what the service says."""
+        pods = {
+            "vllm:num_requests_running": np.where(self.running < IDLE, 0.0, self.running),
+            "vllm:num_requests_waiting": self.waiting,
+            "vllm:kv_cache_usage_perc": self.kv_usage,
+            "vllm:request_success_total": self.finished,
+            "vllm:prompt_tokens_total": self.finished * self.replica.prompt_tokens,
+            "vllm:generation_tokens_total": self.finished * self.replica.output_tokens,
+            "vllm:request_inference_time_seconds_sum": self.finished_seconds,
+            "vllm:request_inference_time_seconds_count": self.finished,
+        }
+        service = {
+            "kube_deployment_status_replicas": float(self.replicas),
+            "kube_deployment_status_replicas_ready": float(self.ready),
+        }
+        return self.state >= READY, pods, service
+
+
+def fill(load: np.ndarray, amount: float) -> np.ndarray:
+    """Splits `amount` so that the least loaded are filled up first, all to one level."""
+    order = np.sort(load)
+    levels = (amount + np.cumsum(order)) / np.arange(1, len(order) + 1)
+    above = np.append(order[1:], np.inf)
+    level = levels[int(np.argmax(levels <= above))]
+    return np.maximum(0.0, level - load)
