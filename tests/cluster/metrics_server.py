@@ -17,10 +17,11 @@ class Metrics:
 
     url: str = ""
     values: dict[str, float | None] = field(default_factory=dict[str, float | None])
-    queries: list[str] = field(default_factory=list[str])
+    times: list[float] = field(default_factory=list[float])
+    """When each query came, seconds since the epoch."""
 
     def answer(self, query: str) -> list[dict[str, Any]]:
-        self.queries.append(query)
+        self.times.append(time.time())
         value = next((value for part, value in self.values.items() if part in query), None)
         return [] if value is None else [{"metric": {}, "value": [time.time(), str(value)]}]
 

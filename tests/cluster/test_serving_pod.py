@@ -6,6 +6,7 @@ import subprocess
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -29,83 +30,96 @@ ROOT = Path(__file__).parents[2]
 NAME, NAMESPACE, WEIGHTS = "tiny", "inference-local", "s3://models/tiny/2026-11-29/"
 
 
-def service(runtime: Runtime, prometheus_url: str) -> list[Manifest]:
-    """All objects of a small service, as the program registers them."""
+def inference_service(runtime: Runtime, prometheus_url: str, **more: Any) -> InferenceService:
+    """A small service with settings that a CPU can serve."""
     shape = {
         "layers": 2, "hidden": 128, "heads": 4, "kv_heads": 2, "head_dim": 32, "intermediate": 256, "vocab": 512,
         "max_position": 1024,
     }  # fmt: skip
-    engine = {"max_model_len": 256, "max_num_seqs": 8, "frontends": 1, "extra": {"dtype": "float32"}}
-    recording = record(
-        lambda: InferenceService(
-            NAME,
-            {
-                "model": NAME,
-                "model_shape": shape,
-                "weights": WEIGHTS,
-                "pool": "local",
-                "runtime": runtime,
-                "engine": engine,  # type: ignore[typeddict-item]
-                "limits": {"request_timeout": "20s"},
-                "scaling": {"min": 1, "max": 2},
-                "namespace": NAMESPACE,
-                "instance_type": "p4d.24xlarge",
-                "prometheus_url": prometheus_url,
-            },
-        )
-    )
+    args: Any = {
+        "model": NAME,
+        "model_shape": shape,
+        "weights": WEIGHTS,
+        "pool": "local",
+        "runtime": runtime,
+        "engine": {"max_model_len": 256, "max_num_seqs": 8, "frontends": 1, "extra": {"dtype": "float32"}},
+        "limits": {"request_timeout": "20s"},
+        "scaling": {"min": 1, "max": 2},
+        "namespace": NAMESPACE,
+        "instance_type": "p4d.24xlarge",
+        "prometheus_url": prometheus_url,
+        **more,
+    }
+    opts = args.pop("opts", None)
+    return InferenceService(NAME, args, opts)
+
+
+def service(runtime: Runtime, prometheus_url: str) -> list[Manifest]:
+    """All objects of the service, as the program registers them."""
+    recording = record(lambda: inference_service(runtime, prometheus_url))
     return [yaml.safe_load(text) for text in manifests(recording).values()]
 
 
 @pytest.fixture(scope="module")
-def pods(runner: PodRunner, plane: ControlPlane, api: Api, keda: Keda, prometheus: Prometheus) -> Iterator[None]:
-    """The service, deployed; its weights lie in a folder that stands in for the bucket."""
+def bucket(runner: PodRunner, plane: ControlPlane) -> None:
+    """The weights, in a folder that stands in for the bucket, and what stands in for the images."""
     environment = serving_env.ensure()
     folder = plane.home / "buckets" / WEIGHTS.removeprefix("s3://")
     make = f"from tests.serving.tiny_model import make; from pathlib import Path; make(Path({str(folder)!r}))"
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     variables = {**os.environ, **environment.variables(), "PYTHONPATH": str(ROOT)}
     subprocess.run([environment.python, "-c", make], check=True, env=variables)
     images.save(plane.home / "images.json", images.stands(environment, plane.home))
     runner.stop()
     runner.start(json.loads((plane.home / "nodes.json").read_text()))
+
+
+@pytest.fixture(scope="module", params=[Runtime.OPENAI, Runtime.TRITON], ids=lambda runtime: runtime.value)
+def deployed(
+    request: pytest.FixtureRequest, bucket: None, api: Api, keda: Keda, prometheus: Prometheus
+) -> Iterator[Runtime]:
+    """The service with one of the runtimes."""
     api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-    objects = service(Runtime.OPENAI, prometheus.url)
+    objects = service(request.param, prometheus.url)
     last = {"Deployment": 1, "ScaledObject": 2}
     objects.sort(key=lambda item: last.get(item["kind"], 0))
     for manifest in objects:
         api.apply(manifest)
-    yield
+    yield request.param
     for manifest in reversed(objects):
         api.delete(manifest)
     api.wait("pods gone", lambda: not api.list("v1", "Pod", NAMESPACE), timeout=90)
 
 
-def test_it_becomes_available_and_streams(pods: None, api: Api) -> None:
+def test_it_becomes_available_and_streams(deployed: Runtime, api: Api) -> None:
     def available() -> int:
         for pod in api.list("v1", "Pod", NAMESPACE):
             for status in pod["status"].get("containerStatuses", []):
                 assert status["restartCount"] == 0, status
         return api.get("apps/v1", "Deployment", NAME, NAMESPACE)["status"].get("availableReplicas", 0)
 
-    api.wait("the service", available, timeout=300)
-    api.wait("the Service's listener", lambda: complete(api), timeout=20)
-    events = complete(api)
-    assert events[-1] == "data: [DONE]"
-    assert len(events) >= 8
+    api.wait("the service", available, timeout=600)
+    api.wait("the Service's listener", lambda: complete(api, deployed), timeout=20)
+    assert len(complete(api, deployed)) >= 8
 
 
-def complete(api: Api) -> list[str]:
+def complete(api: Api, runtime: Runtime) -> list[str]:
     """The events of a streamed answer of eight tokens."""
     host, port = address(api, NAMESPACE, NAME, "http")
-    body = {"model": NAME, "prompt": "The quick brown fox", "max_tokens": 8, "ignore_eos": True, "stream": True}
+    prompt, sampling = "The quick brown fox", {"ignore_eos": True, "temperature": 0}
+    if runtime is Runtime.OPENAI:
+        path = "/v1/completions"
+        body = {"model": NAME, "prompt": prompt, "max_tokens": 8, "stream": True, **sampling}
+    else:
+        path = "/v2/models/llm/generate_stream"
+        body = {"PROMPT": prompt, "MAX_TOKENS": 8, "STREAM": True, "SAMPLING_PARAMETERS": json.dumps(sampling)}
     headers = {"Content-Type": "application/json"}
-    request = urllib.request.Request(f"http://{host}:{port}/v1/completions", json.dumps(body).encode(), headers)
+    request = urllib.request.Request(f"http://{host}:{port}{path}", json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request, timeout=60) as response:
         return [line for line in response.read().decode().splitlines() if line.startswith("data: ")]
 
 
-def test_its_demand_reaches_the_autoscaler(pods: None, api: Api, prometheus: Prometheus) -> None:
+def test_its_demand_reaches_the_autoscaler(deployed: Runtime, api: Api, prometheus: Prometheus) -> None:
     """Metric names, labels and queries fit together: server, PodMonitor, Prometheus, KEDA, HPA."""
 
     def value() -> list[Manifest]:
