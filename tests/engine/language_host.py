@@ -1,15 +1,17 @@
 """A stand-in for `pulumi-language-python`, which ships only with Pulumi's own installer and not as a Go module.
 
-It does the one thing that a preview needs: it runs the program in a process of its own, by the real host's own script
-and with this Python. It installs nothing and finds no virtual environment.
+It does what a preview needs: it runs the program in a process of its own, by the real host's own script and with this
+Python, and starts a policy pack with the Python of the pack. It installs nothing.
 """
 
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent import futures
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -60,6 +62,22 @@ class LanguageHost(language_pb2_grpc.LanguageRuntimeServicer):
         # Status 32: the program's own message has been shown.
         error = "" if run.returncode in (0, 32) else f"the program ended with status {run.returncode}"
         return language_pb2.RunResponse(error=error, bail=run.returncode == 32)
+
+    def RunPlugin(self, request: Any, context: Any) -> Iterator[Any]:
+        """Starts a policy pack; its first line on stdout is the port that it serves."""
+        folder = Path(request.info.root_directory)
+        python = folder / request.info.options["virtualenv"] / "bin" / "python"
+        pack = subprocess.Popen(
+            [str(python), "-u", "-m", "pulumi.policy", *request.args, request.info.program_directory],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **dict(item.split("=", 1) for item in request.env)},
+        )
+        context.add_callback(pack.kill)
+        for line in pack.stdout or ():
+            yield language_pb2.RunPluginResponse(stdout=line)
+        yield language_pb2.RunPluginResponse(exitcode=pack.wait())
 
 
 def main(script: str, engine: str) -> None:

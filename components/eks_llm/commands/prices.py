@@ -80,7 +80,7 @@ def _usd(product: dict[str, Any]) -> Iterator[float]:
 def _client() -> Any:
     """The Pricing API, which answers for all regions in us-east-1."""
     try:
-        import boto3
+        import boto3  # pyright: ignore[reportMissingImports] an extra
     except ImportError:
         fail(["prices refresh needs boto3: pip install 'eks-llm[prices]'"])
     session = boto3.Session()
