@@ -309,7 +309,7 @@ def test_settings_of_a_stack_file() -> None:
         ({"capacity": {"kind": "spot", "id": "cr-0123456789abcdef0"}}, "capacity: spot takes no id"),
         ({"capacity": {"id": "cr-0123456789abcdef0", "kind": "onDemand"}}, "capacity: onDemand takes no id"),
         ({"capacity": {"kind": "reservation", "id": "my-block"}}, "'my-block' is not the id of a capacity reservation"),
-        ({"capacity": {**RESERVATION, "ends_at": "2026-12-14T11:30:00Z"}}, "endsAt belongs to capacityBlock"),
+        ({"capacity": {**RESERVATION, "ends_at": "2026-12-14T11:30:00Z"}}, "ends_at belongs to capacityBlock"),
         ({"capacity": {**BLOCK, "ends_at": "2026-12-14T11:30:00"}}, "input should have timezone info"),
         ({"capacity": BLOCK}, "nodes.min: set 0 with a capacityBlock"),
         ({"capacity": {"kind": "block"}}, "'block' is not one of 'onDemand', 'spot', 'reservation' or 'capacityBlock'"),

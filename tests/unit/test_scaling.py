@@ -118,7 +118,7 @@ def test_max_is_min_by_default() -> None:
         ({"kvCacheTarget": 0}, "scaling.kv_cache_target: 0"),
         (
             {"inFlightPerReplica": 300},
-            "scaling.in_flight_per_replica: 300 is more than a replica runs at once (engine.maxNumSeqs 256)",
+            "scaling.in_flight_per_replica: 300 is more than a replica runs at once (engine.max_num_seqs 256)",
         ),
         ({"maximum": 3}, "scaling.maximum: unknown key"),
     ],

@@ -389,7 +389,7 @@ PHI_SHAPE = {
         ({"slo": {"ttftP99": "820"}}, "slo.ttft_p99: '820': write a number with a unit"),
         ({"slo": {"ttft": "820ms"}}, "slo.ttft: unknown key; did you mean 'ttft_p99'?"),
         ({"runtime": "triton", "api_key_secret": "k"}, "api_key_secret: 'k': triton knows no API keys"),
-        ({"api_key_secret": "k"}, "api_key: required with apiKeySecret"),
+        ({"api_key_secret": "k"}, "api_key: required with api_key_secret"),
         ({"runtime": "triton", "model_repository": {"a/config.pbtxt": ""}}, "holds no llm/config.pbtxt"),
         ({"pool": "A100"}, "a name has lower-case letters"),
     ],

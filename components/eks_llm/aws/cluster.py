@@ -15,7 +15,8 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from ..catalog.eks import CONTROL_PLANE_USD, KUBERNETES, AmiType, architecture
 from ..catalog.instances import INSTANCES
 from ..identity import pod_identity_trust, service_trust
-from ..inputs import Arn, Cidr, In, Model, component_inputs, nearest, validated
+from ..inputs import Arn, Cidr, In, Model, component_inputs, nearest
+from ..names import checked
 from ..placement import gpu_toleration
 from .nodes import METADATA_OPTIONS, REPAIR, release_problem, root_volume, tag_specifications
 from .options import expendable
@@ -318,7 +319,7 @@ class Cluster(pulumi.ComponentResource):
     """Role of nodes, for further node groups."""
 
     def __init__(self, name: str, args: ClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        model = validated(_Cluster, args, f'Cluster "{name}"')
+        model = checked(_Cluster, args, "Cluster", name, "-aws-ebs-csi-driver")
         super().__init__("eks-llm:index:Cluster", name, component_inputs(model, ClusterSettings), opts)
         if warning := support_warning(model.version, _today()):
             pulumi.log.warn(warning, self)

@@ -9,7 +9,8 @@ import pulumi
 import pulumi_aws as aws
 from pydantic import field_validator, model_validator
 
-from ..inputs import Cidr, In, Model, component_inputs, validated
+from ..inputs import Cidr, In, Model, component_inputs
+from ..names import checked
 from .options import expendable
 
 # Arguments ----------------------------------------------------------------------------------------------------------
@@ -170,7 +171,7 @@ class Network(pulumi.ComponentResource):
     """Id of the public subnet of each zone: load balancers and NAT gateways."""
 
     def __init__(self, name: str, args: NetworkArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        model = validated(_Network, args, f'Network "{name}"')
+        model = checked(_Network, args, "Network", name)
         super().__init__("eks-llm:index:Network", name, component_inputs(model, NetworkSettings), opts)
         if model.existing:
             self.vpc_id = pulumi.Output.from_input(model.existing.vpc_id)

@@ -15,7 +15,8 @@ from pydantic import AwareDatetime, Field, field_validator, model_validator
 
 from ..catalog.eks import KUBERNETES, AmiType, architecture
 from ..catalog.instances import INSTANCES, InstanceType
-from ..inputs import In, Model, Size, component_inputs, nearest, validated
+from ..inputs import In, Model, Size, component_inputs, nearest
+from ..names import checked
 from ..placement import GPU_RESOURCE, node_labels
 from .nodes import METADATA_OPTIONS, REPAIR, release_problem, root_volume, tag_specifications
 
@@ -374,7 +375,7 @@ class GpuNodePool(pulumi.ComponentResource):
     """Name of the managed node group, known once its first nodes are ready."""
 
     def __init__(self, name: str, args: GpuNodePoolArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        model = validated(_GpuNodePool, args, f'GpuNodePool "{name}"')
+        model = checked(_GpuNodePool, args, "GpuNodePool", name)
         super().__init__("eks-llm:index:GpuNodePool", name, component_inputs(model, PoolSettings), opts)
         if warning := block_warning(model.capacity, datetime.datetime.now(datetime.UTC)):
             pulumi.log.warn(warning, self)

@@ -8,7 +8,8 @@ import pulumi_aws as aws
 from pydantic import AfterValidator, model_validator
 
 from ..identity import pod_identity_trust, policy
-from ..inputs import Arn, In, Model, Name, component_inputs, validated
+from ..inputs import Arn, In, Model, Name, component_inputs
+from ..names import check_name, checked
 from .options import expendable
 
 # Arguments ----------------------------------------------------------------------------------------------------------
@@ -138,7 +139,8 @@ class Weights(pulumi.ComponentResource):
     """Role of each service."""
 
     def __init__(self, name: str, args: WeightsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        model = validated(_Weights, args, f'Weights "{name}"')
+        model = checked(_Weights, args, "Weights", name)
+        check_name("Weights", name, f"-{max(model.readers, key=len, default='')}")
         super().__init__("eks-llm:index:Weights", name, component_inputs(model, WeightsSettings), opts)
         if model.create:
             self.bucket, bucket_arn = self._create(name, model)

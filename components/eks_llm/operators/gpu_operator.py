@@ -8,7 +8,8 @@ from pulumi_kubernetes.helm.v3 import Release
 from pydantic import field_validator
 
 from ..catalog.eks import AMI_TYPES, AmiFacts, AmiType
-from ..inputs import Model, validated
+from ..inputs import Model
+from ..names import checked
 from ..placement import POOL_LABEL, gpu_toleration
 from ._helm import PodSecurity, namespace, release
 
@@ -151,7 +152,7 @@ class GpuOperator(pulumi.ComponentResource):
     """The Helm release. GPU workloads depend on it, so that they go first."""
 
     def __init__(self, name: str, args: GpuOperatorArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        model = validated(_GpuOperator, args, f'GpuOperator "{name}"')
+        model = checked(_GpuOperator, args, "GpuOperator", name)
         super().__init__("eks-llm:index:GpuOperator", name, {}, opts)
         values = gpu_operator_values(model.ami_type.facts, model.mig, model.service_monitors)
         own = namespace(f"{name}-namespace", NAMESPACE, PodSecurity.PRIVILEGED, self)

@@ -5,7 +5,8 @@ from typing import Any, NotRequired, TypedDict
 import pulumi
 from pulumi_kubernetes.helm.v3 import Release
 
-from ..inputs import Model, validated
+from ..inputs import Model
+from ..names import checked
 from ._helm import PodSecurity, namespace, release
 
 NAMESPACE = "keda"
@@ -63,7 +64,7 @@ class Keda(pulumi.ComponentResource):
     """The Helm release. What uses KEDA's custom resources depends on it, so that it goes first."""
 
     def __init__(self, name: str, args: KedaArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        model = validated(_Keda, args, f'Keda "{name}"')
+        model = checked(_Keda, args, "Keda", name)
         super().__init__("eks-llm:index:Keda", name, {}, opts)
         values = keda_values(model.service_monitors)
         own = namespace(f"{name}-namespace", NAMESPACE, PodSecurity.RESTRICTED, self)

@@ -8,7 +8,8 @@ from pulumi_kubernetes.helm.v3 import Release
 
 from ..catalog.charts import CHARTS, KUBECTL_IMAGE, LOAD_BALANCER_POLICY
 from ..identity import policy
-from ..inputs import In, Model, validated
+from ..inputs import In, Model
+from ..names import checked
 from ._helm import release
 from ._identity import pod_identity
 
@@ -131,7 +132,7 @@ class LoadBalancerController(pulumi.ComponentResource):
     their load balancers, and a load balancer that stays keeps the VPC from being deleted."""
 
     def __init__(self, name: str, args: LoadBalancerControllerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        model = validated(_LoadBalancerController, args, f'LoadBalancerController "{name}"')
+        model = checked(_LoadBalancerController, args, "LoadBalancerController", name)
         super().__init__("eks-llm:index:LoadBalancerController", name, {}, opts)
         values = controller_values(model.cluster_name, model.region, model.vpc_id, model.service_monitors)
         permissions = policy(*LOAD_BALANCER_POLICY)

@@ -8,7 +8,8 @@ import pulumi_kubernetes as k8s
 from pulumi_kubernetes.helm.v3 import Release
 from pydantic import Field, field_validator
 
-from ..inputs import In, Model, Size, component_inputs, validated
+from ..inputs import In, Model, Size, component_inputs
+from ..names import checked
 from ._helm import PodSecurity, namespace, release
 
 NAMESPACE = "monitoring"
@@ -171,7 +172,7 @@ class Monitoring(pulumi.ComponentResource):
     """Where pods of the cluster query Prometheus. Known at preview, and depends on the release."""
 
     def __init__(self, name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        model = validated(_Monitoring, args, f'Monitoring "{name}"')
+        model = checked(_Monitoring, args, "Monitoring", name)
         super().__init__("eks-llm:index:Monitoring", name, component_inputs(model, MonitoringSettings), opts)
         here = pulumi.ResourceOptions(parent=self)
         own = namespace(f"{name}-namespace", NAMESPACE, PodSecurity.PRIVILEGED, self)

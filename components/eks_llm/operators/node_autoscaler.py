@@ -8,7 +8,8 @@ from pydantic import field_validator
 
 from ..catalog.charts import CLUSTER_AUTOSCALER
 from ..identity import policy
-from ..inputs import Duration, In, Model, validated
+from ..inputs import Duration, In, Model
+from ..names import checked
 from ._helm import release
 from ._identity import pod_identity
 
@@ -130,7 +131,7 @@ class NodeAutoscaler(pulumi.ComponentResource):
     """The Helm release."""
 
     def __init__(self, name: str, args: NodeAutoscalerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        model = validated(_NodeAutoscaler, args, f'NodeAutoscaler "{name}"')
+        model = checked(_NodeAutoscaler, args, "NodeAutoscaler", name)
         super().__init__("eks-llm:index:NodeAutoscaler", name, {}, opts)
         values = autoscaler_values(model, model.kubernetes_version, model.cluster_name, model.region)
         permissions = pulumi.Output.from_input(model.cluster_name).apply(autoscaler_policy)

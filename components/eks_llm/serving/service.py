@@ -14,7 +14,8 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from ..catalog.instances import GPUS, INSTANCES
 from ..catalog.models import MODELS, ModelShape
 from ..catalog.quantization import QUANTIZATIONS
-from ..inputs import In, Model, Name, component_inputs, nearest, validated
+from ..inputs import In, Model, Name, component_inputs, nearest
+from ..names import checked
 from ..sizing import parallelism, validity
 from ..sizing.weights import weights_gib
 from . import openai, triton
@@ -341,7 +342,7 @@ class InferenceService(pulumi.ComponentResource):
     """HTTP address inside the cluster. Callers need the label `eks-llm.dev/client: "true"` or an admitted namespace."""
 
     def __init__(self, name: str, args: InferenceServiceArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        model = validated(_InferenceService, args, f'InferenceService "{name}"')
+        model = checked(_InferenceService, args, "InferenceService", name)
         super().__init__("eks-llm:index:InferenceService", name, component_inputs(model, ServiceSettings), opts)
         work, mounted = workload(name, model)
 
