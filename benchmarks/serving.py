@@ -3,8 +3,8 @@
     ./dev bench serving [--concurrency 1,8,32,128] [--repeats 3] [--output FILE]
 
 All servers run at the same time and take turns, so that whatever else the machine does meets each of them; idle ones
-use no CPU. Clients are processes of their own, whose CPU is counted apart (for bare AsyncLLM the client is inside, which is
-what makes it bare). CPU is read from /proc for every process of a path:
+use no CPU. Clients are processes of their own, whose CPU is counted apart (for bare AsyncLLM the client is inside, which
+is what makes it bare). CPU is read from /proc for every process of a path:
     engine      the engine's processes
     front       what is between client and engine: tritonserver and its stubs, API servers, or the bare process
     client      the load generator
@@ -31,6 +31,8 @@ sys.path.insert(0, str(ROOT))
 from embedded import serving_env  # noqa: E402
 
 PATHS = ("bare", "serve", "grpc", "http")
+ENGINE_PROCESSES = ("EngineCore", "VLLM::Worker", "engine_process")
+"""Parts of their command lines; API servers are named `VLLM::APIServer_0` and so on."""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -169,7 +171,7 @@ def _end(process: subprocess.Popen[Any]) -> None:
 def _run(
     path: str, ports: dict[str, Any], concurrency: int, requests: int, options: argparse.Namespace
 ) -> dict[str, Any]:
-    clients = 1 if path == "bare" else min(options.clients, concurrency)
+    clients = min(options.clients, concurrency)  # bare has them as tasks inside, with the same prompts
     tasks = [
         {
             "path": path,
@@ -179,6 +181,7 @@ def _run(
             "tokens": options.tokens,
             "prompt": options.prompt,
             "load": options.load,
+            "stagger": 0.01 * clients,  # streams come one by one; a burst would measure its own prefill only
             "seed": number,
         }
         for number in range(clients)
@@ -188,10 +191,10 @@ def _run(
     )()
     processes = _tree(root)
     before = {pid: _cpu(pid) for pid in processes}
-    results = [_tell(ports["bare"], tasks[0])] if path == "bare" else _load(tasks)
+    results = _bare(ports["bare"], tasks) if path == "bare" else _load(tasks)
     used = {"engine": 0.0, "front": 0.0}
     for pid, name in processes.items():
-        kind = "engine" if "VLLM::" in name or "engine_process" in name or "EngineCore" in name else "front"
+        kind = "engine" if any(part in name for part in ENGINE_PROCESSES) else "front"
         used[kind] += _cpu(pid) - before[pid]
     tokens = sum(result["tokens"] for result in results)
     first, gaps, tpot = (
@@ -215,14 +218,25 @@ def _run(
     }
 
 
+def _bare(process: subprocess.Popen[str], tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(scratch, "results")
+        _tell(process, {"tasks": [task | {"file": str(file)} for task in tasks]})
+        return json.loads(file.read_text())
+
+
 def _load(tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     program = str(Path(__file__).with_name("serving_clients.py"))
-    running = [
-        subprocess.Popen([sys.executable, program, "load", json.dumps(task)], stdout=subprocess.PIPE, text=True)
-        for task in tasks
-    ]
-    outputs = [process.communicate()[0] for process in running]
-    return [json.loads(next(line for line in output.splitlines() if line.startswith("{"))) for output in outputs]
+    with tempfile.TemporaryDirectory() as scratch:
+        files = [Path(scratch, str(number)) for number in range(len(tasks))]
+        running = [
+            subprocess.Popen([sys.executable, program, "load", json.dumps(task), str(file)])
+            for task, file in zip(tasks, files, strict=True)
+        ]
+        failed = [process for process in running if process.wait()]
+        if failed:
+            sys.exit("a client failed; see above")
+        return [json.loads(file.read_text()) for file in files]
 
 
 def _tree(root: int) -> dict[int, str]:

@@ -1,6 +1,6 @@
 """Load generators of benchmarks/serving.py, each run in a process of its own.
 
-serving_clients.py load TASK      one run against a server; prints its times as JSON
+serving_clients.py load TASK FILE  one run against a server; writes its times to FILE as JSON
 serving_clients.py bare           an AsyncLLM with its client inside; reads tasks as lines of JSON
 """
 
@@ -12,6 +12,7 @@ import string
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 Stream = Callable[[str, int], AsyncIterator[None]]
@@ -21,8 +22,8 @@ Stream = Callable[[str, int], AsyncIterator[None]]
 def prompts(task: dict[str, Any]) -> list[tuple[str, int]]:
     """Prompts and the tokens to answer each with.
 
-    `reference` is the load of the published claims: 512 to 1,200 tokens in, one prompt in ten of 4,000, 128 to 384 out. Its
-    words are tokens of the models that gpu/models.py makes.
+    `reference` is the load of the published claims: 512 to 1,200 tokens in, one prompt in ten of 4,000, 128 to 384 out.
+    Its words are tokens of the models that gpu/models.py makes.
     """
     dice = random.Random(task["seed"])
     if task["load"] == "uniform":
@@ -49,8 +50,9 @@ async def measure(task: dict[str, Any], stream: Stream) -> dict[str, Any]:
     tpot: list[float] = []
     total = 0
 
-    async def worker() -> None:
+    async def worker(number: int) -> None:
         nonlocal total
+        await asyncio.sleep(number * task["stagger"])
         for prompt, tokens in queue:
             last = began = time.perf_counter()
             first = None
@@ -64,7 +66,7 @@ async def measure(task: dict[str, Any], stream: Stream) -> dict[str, Any]:
                 tpot.append((last - first) / (tokens - 1))
 
     start = time.time()
-    await asyncio.gather(*(worker() for _ in range(task["concurrency"])))
+    await asyncio.gather(*(worker(number) for number in range(task["concurrency"])))
     times = {"ttft": ttft, "gaps": gaps, "tpot": tpot}
     return {"start": start, "end": time.time(), "tokens": total, **times, "cpu": time.process_time()}
 
@@ -171,7 +173,10 @@ async def bare() -> None:
 
     print("{}", flush=True)
     async for line in lines:
-        print(json.dumps(await measure(json.loads(line), stream)), flush=True)
+        tasks = json.loads(line)["tasks"]
+        results = await asyncio.gather(*(measure(task, stream) for task in tasks))
+        Path(tasks[0]["file"]).write_text(json.dumps(results))
+        print("{}", flush=True)
     engine.shutdown()
 
 
@@ -193,4 +198,5 @@ if __name__ == "__main__":
     if sys.argv[1] == "bare":
         uvloop.run(bare())
     else:
-        print(json.dumps(uvloop.run(load(json.loads(sys.argv[2])))))
+        # To a file: the event loop leaves pipes non-blocking, which cuts long prints short.
+        Path(sys.argv[3]).write_text(json.dumps(uvloop.run(load(json.loads(sys.argv[2])))))
