@@ -3,7 +3,8 @@
 import runpy
 from pathlib import Path
 
-REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+DOCS = Path(__file__).parents[2] / "docs"
+REFERENCE = DOCS / "reference"
 
 
 def test_the_page_about_the_stack_file_is_current() -> None:
@@ -16,3 +17,8 @@ def test_every_setting_is_documented() -> None:
     rows = [line.split(" | ") for line in (REFERENCE / "stack-file.md").read_text(encoding="utf-8").splitlines()]
     undocumented = [row[0] for row in rows if len(row) == 3 and row[0].startswith("| `") and row[2].strip(" |") == ""]
     assert undocumented == []
+
+
+def test_the_reports_in_the_docs_are_current() -> None:
+    page = runpy.run_path(str(DOCS / "build_reports.py"))["document"]()
+    assert page == (DOCS / "plan.md").read_text(encoding="utf-8"), "run: .venv/bin/python docs/build_reports.py"
