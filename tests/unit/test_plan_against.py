@@ -138,6 +138,13 @@ def test_hooks_of_the_repository_do_not_run(repository: Path) -> None:
     assert against(repository).changes == []
 
 
+def test_it_works_within_a_hook(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_DIR", str(repository / "elsewhere"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(repository / "index"))
+    assert against(repository).changes == []
+    assert not (repository / "index").exists()
+
+
 @pytest.mark.parametrize("ref", ["nowhere", "--help", "main:Pulumi.yaml"])
 def test_a_ref_that_does_not_exist(repository: Path, ref: str) -> None:
     with pytest.raises(PlanError) as error:

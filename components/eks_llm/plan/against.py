@@ -20,6 +20,7 @@ from .program import PlanError, Project
 from .recorder import Recording, Resource
 
 PACKAGE = Path(eks_llm.__file__).parent
+HOOK_VARIABLES = ("GIT_DIR", "GIT_INDEX_FILE", "GIT_WORK_TREE", "GIT_PREFIX")
 TIMEOUT = 300
 """Seconds after which a base is given up."""
 
@@ -89,7 +90,7 @@ def _start(top: Path, tree: Path, project: Project, stack: str) -> "subprocess.P
     return subprocess.Popen(  # noqa: S603 this Python, running this package's file
         [sys.executable, "-P", str(Path(__file__).with_name("base_run.py")), str(PACKAGE),
          str(tree / project.root.relative_to(top)), stack],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([*map(str, inside), *others])},
+        env={**_environment(), "PYTHONPATH": os.pathsep.join([*map(str, inside), *others])},
         cwd=tree,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -103,13 +104,18 @@ def _git(directory: Path, *args: str, fails: str) -> str:
     """What git answers; raises `PlanError` with `fails` and git's own words."""
     try:
         command = ["git", "-C", str(directory), *args]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment())  # noqa: S603
     except OSError as error:
         raise PlanError(f"--against needs git, which cannot be run: {error.strerror}") from None
     if done.returncode:
         why = done.stderr.strip().splitlines()
         raise PlanError(f"{fails} ({why[-1]})" if why else fails)
     return done.stdout.strip()
+
+
+def _environment() -> dict[str, str]:
+    """Ours, without what a git hook is told of its own repository, index and work tree."""
+    return {key: value for key, value in os.environ.items() if key not in HOOK_VARIABLES}
 
 
 def _recording(content: dict[str, Any]) -> Recording:
