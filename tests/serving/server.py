@@ -39,6 +39,7 @@ def engine_document(model: Path, **changes: Any) -> dict[str, Any]:
         "servedModelName": "tiny",
         "frontends": 2,
         "engine": engine,
+        "loraAdapters": {},
         "limits": {"maxQueuedRequests": 64, "maxQueuedTokens": 100_000, "requestTimeoutSeconds": 60},
         "drain": {"exitTimeoutSeconds": 30},
         "health": {"stallSeconds": 120},

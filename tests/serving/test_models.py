@@ -1,7 +1,10 @@
 """The other models beside `llm`: upstream's tensor names, and an ensemble that streams."""
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 
+from tests.serving import tiny_model
 from tests.serving.client import ask_all, generate, tensors
 from tests.serving.reference import Reference
 from tests.serving.server import Server
@@ -41,3 +44,17 @@ def test_an_ensemble_streams(server: Server, reference: Reference) -> None:
     text = "".join(json.loads(event)["delta"] for event in seen.pieces)
     assert len(seen.pieces) > 3
     assert text == reference.greedy("user: Pack my box\nassistant:", 20)[0]
+
+
+def test_an_adapter_by_name(start: Callable[..., Server], model: Path, tmp_path: Path, reference: Reference) -> None:
+    """The right answer is that of the model with the adapter merged into its weights."""
+    adapter = tiny_model.make_adapter(tmp_path / "lora" / "poet", model)
+    server = start(frontends=1, loraAdapters={"poet": str(adapter)})
+    request = {"PROMPT": PROMPT, "MAX_TOKENS": 16, "TEMPERATURE": 0.0}
+    (adapted,) = ask_all(server.grpc, tensors(**request, SAMPLING_PARAMETERS={"lora_name": "poet"}))
+    assert adapted.error is None
+    assert adapted.text == Reference(tmp_path / "lora" / "merged").greedy(PROMPT, 16)[0]
+    assert adapted.text != reference.greedy(PROMPT, 16)[0]
+    (unknown,) = ask_all(server.grpc, tensors(**request, SAMPLING_PARAMETERS={"lora_name": "poets"}))
+    assert unknown.error is not None
+    assert "there is: poet" in unknown.error

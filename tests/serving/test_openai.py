@@ -5,8 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -15,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.serving.metrics import gauge, types, wait_for
+from tests.serving.metrics import types, wait_for
 from tests.serving.server import ROOT, engine_document, free_port
 from tests.serving.test_metrics import CONTRACT
 
@@ -31,9 +29,9 @@ print(json.dumps(server(json.load(sys.stdin), True).args))
 def openai(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
     python = ROOT / ".venv" / "bin" / "python"  # the component needs Pulumi, which is not in this environment
     document = engine_document(model)
-    made = subprocess.run(
-        [str(python), "-c", FLAGS], input=json.dumps(document), capture_output=True, text=True, check=True
-    )
+    command = [str(python), "-c", FLAGS]
+    made = subprocess.run(command, input=json.dumps(document), capture_output=True, text=True, check=False)
+    assert made.returncode == 0, made.stderr
     port = free_port()
     args = [_here(argument, port) for argument in json.loads(made.stdout)]
     log = tmp_path_factory.mktemp("openai") / "log"
@@ -102,23 +100,3 @@ def test_the_same_metric_names(openai: tuple[int, Any]) -> None:
     complete(openai[0])
     found = types(_get(openai[0], "/metrics")[1])
     assert {name: found.get(name) for name in CONTRACT} == CONTRACT
-
-
-def test_sigterm_lets_requests_finish(openai: tuple[int, subprocess.Popen[bytes]]) -> None:
-    """Last in this file: it ends the server."""
-    port, process = openai
-    results: list[tuple[int, Any]] = []
-    threads = [
-        threading.Thread(target=lambda: results.append(complete(port, max_tokens=600, ignore_eos=True)))
-        for _ in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    wait_for(lambda: gauge(_get(port, "/metrics")[1], "vllm:num_requests_running") >= 1, 10)
-    time.sleep(0.2)
-    process.send_signal(signal.SIGTERM)
-    for thread in threads:
-        thread.join(60)
-    assert [status for status, _ in results] == [200] * 8
-    assert all(answer["usage"]["completion_tokens"] == 600 for _, answer in results)
-    assert process.wait(60) == 0
