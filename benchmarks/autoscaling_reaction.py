@@ -10,7 +10,6 @@ of the HPA's 15 s period. Two parts: from the step to the query that first sees 
 import argparse
 import json
 import os
-import platform
 import random
 import statistics
 import sys
@@ -85,7 +84,7 @@ def main() -> None:
     report = {
         "command": f"python benchmarks/autoscaling_reaction.py --runs {arguments.runs}",
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "machine": {"cpus": os.cpu_count(), "system": platform.platform(), "load": os.getloadavg()},
+        "machine": {"cpus": os.cpu_count(), "load": [round(value, 1) for value in os.getloadavg()]},
         "seconds": {
             part: {
                 "median": round(statistics.median(item[part] for item in found), 2),

@@ -46,11 +46,11 @@ def free_base() -> int:
     raise PlatformError("no free block of ports")
 
 
-def is_free(port: int) -> bool:
+def is_free(port: int, address: str = "127.0.0.1") -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT is free
         try:
-            probe.bind(("127.0.0.1", port))
+            probe.bind((address, port))
         except OSError:
             return False
     return True

@@ -34,9 +34,10 @@ from .api import Api, ApiException, Manifest, NotFoundError
 from .controlplane import ControlPlane
 from .images import Stand, load
 from .pod import NotEmulated, Volumes, container_ports, environment, sandbox
+from .ports import is_free
 from .probes import Probes, check
-from .process import Process, stop
-from .sandbox import Running, Sandbox
+from .process import PlatformError, Process, stop
+from .sandbox import Running, Sandbox, problem
 
 PROCESS = "pod-runner"
 POLL_SECONDS = 0.5
@@ -58,6 +59,8 @@ class PodRunner:
 
         What stands in for images must be in the state folder: `images.save(home / "images.json", …)`.
         """
+        if local_nodes and (reason := problem()):
+            raise PlatformError(f"the pod runner cannot run pods here: {reason}")
         (self.plane.home / "nodes.json").write_text(json.dumps(local_nodes))
         api = Api(self.plane.kubeconfig)
 
@@ -121,10 +124,10 @@ class Kubelet:
         for uid, pod in found.items():
             done = pod["status"].get("phase") in ("Succeeded", "Failed")
             if uid not in self._runs and not done:
-                self._runs[uid] = PodRun(self, pod, pod_ip(next(numbers)))
+                self._runs[uid] = PodRun(self, pod, _free_ip(pod, numbers))
                 self._runs[uid].start()
             if pod["metadata"].get("deletionTimestamp"):
-                if uid in self._runs:
+                if uid in self._runs and self._runs[uid].is_alive:
                     self._runs[uid].remove(pod["metadata"].get("deletionGracePeriodSeconds", 30))
                 else:
                     self.api.delete(pod, grace=0)
@@ -170,8 +173,15 @@ class PodRun:
         """Statuses of the init containers that have run."""
         self._started_at = now()
 
+        self._thread = threading.Thread(target=self._live, daemon=True)
+
     def start(self) -> None:
-        threading.Thread(target=self._live, daemon=True).start()
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """False once there is nothing more to do for the pod, e.g. that of a Job which has succeeded."""
+        return self._thread.is_alive()
 
     def remove(self, grace: float) -> None:
         """The pod is to go within `grace` seconds. A later call may shorten that."""
@@ -400,6 +410,12 @@ def _status(
 
 def _terminated(code: int) -> Manifest:
     return {"terminated": {"exitCode": code, "reason": "Error" if code else "Completed", "finishedAt": now()}}
+
+
+def _free_ip(pod: Manifest, numbers: "itertools.count[int]") -> str:
+    """The next address at which the pod's ports are free: another platform on this machine may use the same range."""
+    ports = [port for container in pod["spec"]["containers"] for port in container_ports(container).values()]
+    return next(ip for ip in map(pod_ip, numbers) if all(is_free(port, loopback(ip)) for port in ports))
 
 
 def _listen(address: str, port: int) -> socket.socket:

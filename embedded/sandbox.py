@@ -96,6 +96,21 @@ def _unshare() -> list[str]:
     return ["unshare", *user, "--mount", "--net", "--pid", "--fork", "--kill-child", "--"]
 
 
+def problem() -> str:
+    """Why sandboxes cannot be made here; empty: they can."""
+    try:
+        run = subprocess.run([*_unshare(), "true"], capture_output=True, text=True, timeout=10, check=False)
+    except FileNotFoundError:
+        return "unshare is missing (package util-linux)"
+    if run.returncode == 0:
+        return ""
+    return (
+        f"{run.stderr.strip()}. Pods need Linux namespaces: run as root, or allow unprivileged user namespaces "
+        "(`sysctl kernel.unprivileged_userns_clone=1`, and on Ubuntu `sysctl "
+        "kernel.apparmor_restrict_unprivileged_userns=0`); in a container: `--privileged`"
+    )
+
+
 # Inside the namespaces ----------------------------------------------------------------------------------------------
 
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -8,7 +8,7 @@ import pytest
 from embedded.addresses import loopback, pod_ip
 from embedded.images import Stand, repository
 from embedded.pod import NotEmulated, Volumes, container_ports, expand, sandbox
-from embedded.sandbox import Mount
+from embedded.sandbox import Mount, problem
 from embedded.services import routes
 
 
@@ -93,6 +93,17 @@ def test_the_manifests_variables_win_over_the_images() -> None:
 def test_a_command_that_only_the_image_knows_is_refused() -> None:
     with pytest.raises(NotEmulated, match="entrypoint"):
         sandbox(pod(), {"name": "server", "image": "triton:1"}, {}, [], {})
+
+
+def test_a_machine_without_namespaces_is_told_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert problem() == ""
+    refusing = tmp_path / "unshare"
+    refusing.write_text("#!/bin/sh\necho unshare: unshare failed: Operation not permitted >&2\nexit 1\n")
+    refusing.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "Operation not permitted. Pods need Linux namespaces: run as root, or" in problem()
+    refusing.unlink()
+    assert problem() == "unshare is missing (package util-linux)"
 
 
 def test_ports_without_a_name_go_by_their_number() -> None:

@@ -194,6 +194,32 @@ def test_a_failing_liveness_probe_restarts_the_container(runner: PodRunner, api:
     api.wait("its end", lambda: "ended with exit code 0; restarts in 10 s" in reasons(api, namespace))
 
 
+def test_a_job_ends_with_the_exit_code_of_its_container(runner: PodRunner, api: Api, namespace: str) -> None:
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "job", "namespace": namespace},
+        "spec": {
+            "backoffLimit": 0,
+            "template": {
+                "spec": {
+                    "restartPolicy": "Never",
+                    "automountServiceAccountToken": False,
+                    "nodeSelector": {"eks-llm.dev/pool": "local"},
+                    "tolerations": [{"operator": "Exists"}],
+                    "containers": [{"name": "main", "image": "any", "command": ["sh", "-c", "exit 7"]}],
+                }
+            },
+        },
+    }
+    api.apply(job)
+    api.wait("the job", lambda: api.get("batch/v1", "Job", "job", namespace)["status"].get("failed"))
+    (pod,) = api.list("v1", "Pod", namespace)
+    assert pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 7
+    api.delete(pod)
+    api.wait("the pod is gone", lambda: not api.list("v1", "Pod", namespace))
+
+
 def test_what_is_not_emulated_is_said(runner: PodRunner, api: Api, namespace: str) -> None:
     apply(api, deployment(namespace, readinessProbe={"exec": {"command": ["true"]}}))
     api.wait("the event", lambda: "neither httpGet nor tcpSocket" in reasons(api, namespace))
