@@ -5,6 +5,7 @@ anything. The same models read the camelCase keys of a stack file, so a setting 
 """
 
 import difflib
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -43,6 +44,19 @@ In = Annotated[Union[T, pulumi.Output[T]], _DeferOutputs()]
 """`In[T]`: a `T` now, or an output of another resource. A plain `T` decides which resources exist."""
 
 
+def _strict_scalars(schema: Any) -> Any:
+    """`schema` with numbers and booleans taken as they are written: `"2"`, `2.0` and `true` are no whole numbers.
+
+    Pydantic's own strict mode would also refuse the texts that stand for members of an `Enum`.
+    """
+    if isinstance(schema, list):
+        return [_strict_scalars(item) for item in cast(list[Any], schema)]
+    if not isinstance(schema, dict):
+        return schema
+    inner = {key: _strict_scalars(item) for key, item in cast(dict[str, Any], schema).items()}
+    return {**inner, "strict": True} if inner.get("type") in ("int", "float", "bool") else inner
+
+
 class Model(BaseModel):
     """Base of every settings and argument model: frozen, no unknown keys, snake_case or camelCase keys."""
 
@@ -55,6 +69,10 @@ class Model(BaseModel):
         validate_default=True,
         serialize_by_alias=False,
     )
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return _strict_scalars(handler(source))
 
     def args(self) -> Any:
         """The model as the snake_case mapping that a component's arguments take."""
@@ -130,42 +148,115 @@ class InvalidArgs(pulumi.RunError):
 
 def validated(model: type[M], args: Mapping[str, Any], where: str) -> M:
     """`args` as a checked `model`; raises `InvalidArgs` that names every bad key. `where` is e.g. `Network "main"`."""
+    if not isinstance(args, Mapping):
+        raise InvalidArgs(where, [Problem("", f"args: {shown(args)} is not a mapping of arguments")])
     try:
         return model.model_validate(dict(args))
     except ValidationError as error:
         raise InvalidArgs(where, list(problems(error, model, snake_case=True))) from None
 
 
+class FaultsError(ValueError):
+    """Several problems that one validator found, each a message of its own."""
+
+    def __init__(self, *messages: str) -> None:
+        self.messages = messages
+        super().__init__("; ".join(messages))
+
+
+def unshown(message: str) -> PydanticCustomError:
+    """A problem whose message never repeats the value, which may be a secret in the wrong place."""
+    return PydanticCustomError("unshown", "{message}", {"message": message})
+
+
 def problems(error: ValidationError, model: Any, snake_case: bool = False) -> Iterator[Problem]:
     """Each error of a validation as a `Problem`: the path as the user wrote it, the bad value, what would be right."""
     for item in error.errors(include_url=False, include_context=True):
         loc = [part for part in item["loc"] if not _internal(part)]
-        path = _dotted(loc, snake_case)
-        value = item.get("input")
-        kind = item["type"]
-        if kind == "extra_forbidden":
-            known = _field_names(model, loc[:-1], snake_case)
-            yield Problem(path, f"unknown key{nearest(str(loc[-1]), known)}")
-        elif kind == "missing":
-            yield Problem(path, "required, but missing")
-        elif kind == "enum":
-            yield Problem(path, f"{value!r} is not one of {item.get('ctx', {}).get('expected', 'the allowed values')}")
-        elif kind in ("model_type", "model_attributes_type", "dict_type"):
-            yield Problem(path, f"{value!r} is not a mapping of keys")
-        elif isinstance(value, Mapping):
-            yield _of_whole(path, _sentence(item["msg"]), _field_names(model, loc, snake_case=False), snake_case)
+        path, value = _dotted(loc, snake_case), item.get("input")
+        if item["type"] == "extra_forbidden":
+            yield Problem(path, f"unknown key{nearest(str(loc[-1]), _field_names(model, loc[:-1], snake_case))}")
+        elif isinstance(value, Mapping) and item["type"] in ("value_error", "assertion_error"):
+            keys = _field_names(model, loc, snake_case=False)
+            cause = item.get("ctx", {}).get("error")
+            for message in cause.messages if isinstance(cause, FaultsError) else [item["msg"]]:
+                yield _of_whole(path, _sentence(message), keys, model if snake_case else None)
         else:
-            yield Problem(path, f"{value!r}: {_sentence(item['msg'])}")
+            yield Problem(path, _of_value(item, value, snake_case))
 
 
-def _of_whole(path: str, message: str, keys: list[str], snake_case: bool) -> Problem:
-    """A problem that a rule over several keys found. Such a rule names the key to blame first: `nodes.min: …`."""
+SHOWN_LIMIT = 80
+"""Longest part of a bad value that a message repeats, characters."""
+
+
+def shown(value: Any, snake_case: bool = True) -> str:
+    """A bad value in a message: as Python writes it, or (in a stack file) as YAML does; long ones are cut."""
+    text = repr(value)
+    if not snake_case and (value is None or isinstance(value, bool)):
+        text = json.dumps(value)
+    return text if len(text) <= SHOWN_LIMIT else f"{text[: SHOWN_LIMIT - 1]}…"
+
+
+_WANTED = {
+    "int_type": "write a whole number, such as 2, without quotes",
+    "float_type": "write a number, such as 0.9, without quotes",
+    "bool_type": "write true or false, without quotes",
+    "list_type": "write a list, such as [a, b]",
+    "dict_type": "write a mapping of keys",
+    "model_type": "write a mapping of keys",
+    "model_attributes_type": "write a mapping of keys",
+}
+"""What would be right, by pydantic's name of the error; for the others its own message says so."""
+
+
+def _of_value(item: Any, value: Any, snake_case: bool) -> str:
+    kind, text = item["type"], shown(value, snake_case)
+    if kind == "missing":
+        return "required, but missing"
+    if kind == "unshown":
+        return item["msg"]
+    if value is None and not snake_case:
+        return "nothing stands here (null); give a value, or leave the key out"
+    if kind == "enum":
+        return f"{text} is not one of {item.get('ctx', {}).get('expected', 'the allowed values')}"
+    if kind == "string_type":
+        quoted = isinstance(value, (int, float))  # YAML reads `version: 1.35` as a number, and 1.30 as 1.3
+        return f"{text} is not text" + (f'; write it in quotes, such as "{json.dumps(value)}"' if quoted else "")
+    return f"{text}: {_WANTED.get(kind) or _sentence(item['msg'])}"
+
+
+def _of_whole(path: str, message: str, keys: list[str], python: Any) -> Problem:
+    """A problem that a rule over several keys found. Such a rule names the key to blame first: `nodes.min: …`.
+
+    `python`: the model whose keys a Python caller knows in snake_case.
+    """
     match = re.match(r"([A-Za-z]+)(\.[A-Za-z0-9.-]+)?: ", message)
+    blamed = ""
     if match and match[1] in keys:
-        blamed = message[: match.end() - 2]
-        blamed = ".".join(_to_snake(part) for part in blamed.split(".")) if snake_case else blamed
-        return Problem(f"{path}.{blamed}" if path else blamed, message[match.end() :])
-    return Problem(path, message)
+        blamed, message = message[: match.end() - 2], message[match.end() :]
+    if python:
+        blamed, message = ".".join(map(_to_snake, blamed.split("."))), _in_snake_case(message, python)
+    return Problem(".".join(filter(None, (path, blamed))), message)
+
+
+def _in_snake_case(message: str, model: Any) -> str:
+    """A message that names keys as a stack file does, for a caller in Python; other words stay as they are."""
+    keys = {alias for inner in models_in(model) for alias in _aliases(inner)}
+    return re.sub(r"\b[a-z]+(?:[A-Z][A-Za-z0-9]*)\b", lambda m: _to_snake(m[0]) if m[0] in keys else m[0], message)
+
+
+def _aliases(model: type[BaseModel]) -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        yield field.alias or name
+        for inner in models_in(field.annotation):
+            yield from _aliases(inner)
+
+
+def models_in(annotation: Any) -> list[type[BaseModel]]:
+    """The models that an annotation mentions."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for arg in get_args(annotation) for model in models_in(arg)]
 
 
 def nearest(word: str, known: list[str]) -> str:
@@ -307,7 +398,9 @@ Cidr = Annotated[IPv4Network, BeforeValidator(_cidr), PlainSerializer(str)]
 
 
 def _arn(value: str) -> str:
-    if not re.fullmatch(r"arn:aws[a-z-]*:[a-z0-9-]+:[a-z0-9-]*:\d*:.+", value):
+    if re.match(r"arn:aws-[a-z-]+:", value):
+        raise PydanticCustomError("arn", "of another partition than arn:aws, the only one that the components know")
+    if not re.fullmatch(r"arn:aws:[a-z0-9-]+:[a-z0-9-]*:\d*:.+", value):
         raise PydanticCustomError("arn", "not an ARN such as arn:aws:iam::111122223333:role/platform-admin")
     return value
 

@@ -1,14 +1,28 @@
 """Quantities, names and messages that all components share."""
 
+from enum import Enum
 from typing import Any
 
 import pulumi
 import pytest
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError, field_validator, model_validator
 
 from eks_llm.aws.network import Network
 from eks_llm.aws.node_pool import GpuNodePool, GpuNodePoolArgs, PoolSettings
-from eks_llm.inputs import Duration, In, Model, Name, Size, nearest, problems
+from eks_llm.inputs import (
+    Arn,
+    Duration,
+    FaultsError,
+    In,
+    InvalidArgs,
+    Model,
+    Name,
+    Size,
+    nearest,
+    problems,
+    unshown,
+    validated,
+)
 from eks_llm.plan.recorder import record
 
 
@@ -59,9 +73,97 @@ def messages(content: dict[str, Any], snake_case: bool = False) -> list[str]:
 
 def test_messages_name_path_value_and_the_nearest_key() -> None:
     assert messages({"innerPart": {"maxNodes": "two", "sise": "1GiB"}}) == [
-        "innerPart.maxNodes: 'two': input should be a valid integer, unable to parse string as an integer",
+        "innerPart.maxNodes: 'two': write a whole number, such as 2, without quotes",
         "innerPart.sise: unknown key; did you mean 'size'?",
     ]
+
+
+class Kind(Enum):
+    LARGE = "large"
+
+
+class Scalars(Model):
+    whole: int = 0
+    share: float = 0
+    flag: bool = False
+    text: str = ""
+    names: list[str] = []
+    kind: Kind = Kind.LARGE
+    maybe: In[int] = 0
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        *((key, value, f"{text}: write a whole number, such as 2, without quotes")
+          for key in ("whole", "maybe") for value, text in ((True, "true"), ("2", "'2'"), (2.0, "2.0"))),
+        ("share", "0.9", "'0.9': write a number, such as 0.9, without quotes"),
+        ("flag", "yes", "'yes': write true or false, without quotes"),
+        ("flag", 1, "1: write true or false, without quotes"),
+        ("text", 1.35, '1.35 is not text; write it in quotes, such as "1.35"'),
+        ("text", True, 'true is not text; write it in quotes, such as "true"'),
+        ("text", [], "[] is not text"),
+        ("names", "a", "'a': write a list, such as [a, b]"),
+        ("names", "a" * 200, f"'{'a' * 78}…: write a list, such as [a, b]"),
+        ("names", None, "nothing stands here (null); give a value, or leave the key out"),
+        ("kind", "small", "'small' is not one of 'large'"),
+    ],
+)  # fmt: skip
+def test_scalars_are_taken_as_they_are_written(key: str, value: Any, message: str) -> None:
+    with pytest.raises(ValidationError) as error:
+        Scalars.model_validate({key: value})
+    assert [str(problem) for problem in problems(error.value, Scalars)] == [f"{key}: {message}"]
+
+
+def test_sound_scalars() -> None:
+    content = {"whole": 2, "share": 1, "flag": True, "text": "2", "names": ["a"], "kind": "large"}
+    assert Scalars.model_validate(content).kind is Kind.LARGE
+
+
+class Ranged(Model):
+    max_nodes: int
+    api_key: str = ""
+    kind: Kind = Kind.LARGE
+
+    @model_validator(mode="after")
+    def _sound(self) -> "Ranged":
+        if self.max_nodes == 1:
+            raise ValueError("maxNodes: 1 does not go with onDemand; set apiKey")
+        if self.max_nodes == 2:
+            raise FaultsError("maxNodes: 2 is even", "apiKey: required with maxNodes")
+        return self
+
+    @field_validator("api_key", mode="before")
+    @classmethod
+    def _no_key(cls, value: Any) -> Any:
+        if value:
+            raise unshown("not a name")
+        return value
+
+
+@pytest.mark.parametrize(
+    ("args", "lines"),
+    [
+        ({"max_nodes": 1}, ["max_nodes: 1 does not go with onDemand; set api_key"]),
+        ({"max_nodes": 2}, ["max_nodes: 2 is even", "api_key: required with max_nodes"]),
+        ({"max_nodes": 3, "api_key": "sk-123"}, ["api_key: not a name"]),
+        (None, ["args: None is not a mapping of arguments"]),
+        ([], ["args: [] is not a mapping of arguments"]),
+    ],
+)
+def test_a_component_refuses_in_the_words_of_python(args: Any, lines: list[str]) -> None:
+    with pytest.raises(InvalidArgs) as error:
+        validated(Ranged, args, 'Pool "a"')
+    assert error.value.messages == [f'Pool "a": {line}' for line in lines]
+
+
+@pytest.mark.parametrize("partition", ["aws-cn", "aws-us-gov", "aws-iso-b", "aws-eusc"])
+def test_arns_are_of_the_one_partition_that_the_components_write(partition: str) -> None:
+    with pytest.raises(
+        ValidationError, match="of another partition than arn:aws, the only one that the components know"
+    ):
+        TypeAdapter(Arn).validate_python(f"arn:{partition}:iam::111122223333:role/admin")
+    TypeAdapter(Arn).validate_python("arn:aws:iam::111122223333:role/admin")
 
 
 def test_messages_to_python_callers_use_their_names() -> None:

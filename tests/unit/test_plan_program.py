@@ -68,6 +68,16 @@ def test_a_missing_stack_names_the_nearest(tmp_path: Path) -> None:
         run(find_project(root), "dve")
 
 
+def test_a_directory_is_no_stack(tmp_path: Path) -> None:
+    root = project(tmp_path, "")
+    (root / "Pulumi.prod.yaml").mkdir()
+    assert find_project(root).stacks() == ["dev"]
+    with pytest.raises(
+        PlanError, match=r"no stack 'prod': .*Pulumi.prod.yaml is a directory, where a stack has a file"
+    ):
+        run(find_project(root), "prod")
+
+
 def test_a_fully_qualified_stack_is_its_last_part(tmp_path: Path) -> None:
     root = project(tmp_path, "import pulumi\npulumi.export('stack', pulumi.get_stack())")
     assert run(find_project(root), "acme/demo/dev").exports == {"stack": "dev"}
@@ -100,6 +110,8 @@ def test_merge_keys_are_no_duplicates(tmp_path: Path) -> None:
         (b"\xff\xfe\x00", "Pulumi.dev.yaml: not a text file in UTF-8"),
         (b"a: &a [*a]\n", "Pulumi.dev.yaml: an alias .* contains itself"),
         (b"just text\n", "Pulumi.dev.yaml: holds str where a mapping of keys is expected"),
+        (b"config: {demo:x: " + b"[" * 500 + b"]" * 500 + b"}", r"Pulumi.dev.yaml: .*nested hundreds of levels deep"),
+        (b"a: " + b"[" * 5000 + b"]" * 5000, "Pulumi.dev.yaml:1: exceeded maximum nesting depth|levels deep"),
         (b"config: [1]\n", r"Pulumi.dev.yaml: config: \[1\] is not a mapping of keys"),
         (b"config: {region: x}\n", "config.region: a key has a namespace, such as demo:region"),
     ],

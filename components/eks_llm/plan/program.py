@@ -52,7 +52,8 @@ class Project:
 
     def stacks(self) -> list[str]:
         """Names of the stacks that have a file."""
-        names = [re.fullmatch(r"Pulumi\.(.+)\.ya?ml", file.name) for file in self.stack_dir.glob("Pulumi.*.y*ml")]
+        files = [file for file in self.stack_dir.glob("Pulumi.*.y*ml") if file.is_file()]
+        names = [re.fullmatch(r"Pulumi\.(.+)\.ya?ml", file.name) for file in files]
         return sorted(match[1] for match in names if match)
 
     def stack_file(self, stack: str) -> Path:
@@ -61,6 +62,8 @@ class Project:
             file = self.stack_dir / f"Pulumi.{stack.rsplit('/', 1)[-1]}{suffix}"
             if file.is_file():
                 return file
+            if file.exists():
+                raise PlanError(f"no stack {stack!r}: {file} is a directory, where a stack has a file")
         raise PlanError(
             f"no stack {stack!r}: Pulumi.{stack}.yaml does not exist in {self.stack_dir}{nearest(stack, self.stacks())}"
         )
@@ -96,6 +99,9 @@ for _tag, _pattern, _first in (
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), _first)
 
 
+TOO_DEEP = "lists or mappings are nested hundreds of levels deep, which no configuration needs"
+
+
 def read_yaml(file: Path) -> dict[str, Any]:
     """The mapping in a YAML file; empty for an empty file. Raises `PlanError` with file and line."""
     try:
@@ -107,7 +113,9 @@ def read_yaml(file: Path) -> dict[str, Any]:
         raise PlanError(f"{where}: {error.problem or error.context}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise PlanError(f"{file.name}: not a text file in UTF-8 ({str(error).splitlines()[0]})") from None
-    except (ValueError, RecursionError, TypeError):
+    except RecursionError:
+        raise PlanError(f"{file.name}: {TOO_DEEP}") from None
+    except (ValueError, TypeError):
         raise PlanError(f"{file.name}: an alias (*name) contains itself, or a key is not text") from None
     except OSError as error:
         raise PlanError(f"{file}: {error.strerror}") from None
@@ -180,7 +188,10 @@ def read_config(project: Project, file: Path) -> tuple[dict[str, Any], list[str]
     config = dict(project.defaults)
     secrets: list[str] = []
     for key, value in cast(dict[str, Any], values).items():
-        config[key] = _without_ciphertext(value)
+        try:
+            config[key] = _without_ciphertext(value)
+        except RecursionError:
+            raise PlanError(f"{file.name}: config.{key}: {TOO_DEEP}") from None
         if config[key] != value:
             secrets.append(key)
     warnings = (
