@@ -64,6 +64,19 @@ def test_administrators_of_equal_role_names_do_not_collide() -> None:
     assert len(cluster(admins=[ADMIN, other]).of("AccessEntry")) == 2
 
 
+def test_administrators_of_like_role_names_do_not_collide() -> None:
+    # IAM: role names have letters, digits and +=,.@-_ and a path
+    roles = ["role/a-b", "role/a_b", "role/a.b", "role/a/b", "role/a--b", "user/a-b"]
+    admins = [f"arn:aws:iam::111122223333:{role}" for role in roles]
+    assert len({admin_key(admin) for admin in admins}) == len(roles)
+    assert len(cluster(admins=admins).of("AccessEntry")) == len(roles)
+
+
+@pytest.mark.parametrize("name", ["m7i.xlarge", "c7i-flex.2xlarge", "t3.medium", "m7i.metal-24xl", "u-6tb1.56xlarge"])
+def test_instance_types_of_system_nodes(name: str) -> None:
+    assert cluster(system_nodes={"instance_types": [name]}).one("NodeGroup").inputs["instanceTypes"] == [name]
+
+
 def test_without_public_ranges_only_the_vpc_reaches_the_api() -> None:
     vpc = control_plane(cluster()).inputs["vpcConfig"]
     assert vpc == {
@@ -292,15 +305,34 @@ def test_extended_support_is_warned_of_in_the_preview() -> None:
         ({"admins": ["arn:aws:s3:::bucket"]}, "not an IAM role or user"),
         ({"admins": ["arn:aws:sts::111122223333:assumed-role/a/b"]}, "a session is not a principal"),
         ({"public_access_cidrs": ["0.0.0.0/0"]}, "public_access_cidrs: 0.0.0.0/0 opens the API server to the internet"),
-        ({"public_access_cidrs": ["0.0.0.0/1", "128.0.0.0/1"]}, "0.0.0.0/1, 128.0.0.0/1 opens the API server"),
+        ({"public_access_cidrs": ["0.0.0.0/1", "128.0.0.0/1"]}, "0.0.0.0/0 opens the API server"),
+        # two /9 hold as much as one /8, and a /16 more
+        (
+            {"public_access_cidrs": ["3.0.0.0/9", "18.0.0.0/9", "52.0.0.0/16"]},
+            "public_access_cidrs: 3.0.0.0/9, 18.0.0.0/9, 52.0.0.0/16 opens the API server to the internet",
+        ),
+        (
+            {"public_access_cidrs": [f"203.0.113.{i}/32" for i in range(41)]},
+            "public_access_cidrs: 41 ranges; EKS takes at most 40",
+        ),
         ({"public_access_cidrs": ["203.0.113.7/24"]}, "not an IPv4 range"),
         ({"service_cidr": "10.0.0.0/8"}, "private and /12 to /24"),
+        ({"service_cidr": "169.254.0.0/16"}, "private and /12 to /24"),
+        ({"service_cidr": "100.64.0.0/16"}, "private and /12 to /24"),
         ({"service_cidr": "8.8.0.0/16"}, "private and /12 to /24"),
         ({"log_types": ["audits"]}, "'audits' is not one of 'api', 'audit'"),
         ({"log_retention_days": 31}, "log_retention_days: 31: logs can be kept for 1, 3, 5"),
         ({"system_nodes": {"min": 3, "max": 2}}, "system_nodes: min 3 is more than max 2"),
         ({"system_nodes": {"min": 0}}, "system_nodes.min: 0: input should be greater than or equal to 1"),
-        ({"system_nodes": {"instance_types": []}}, "name at least one instance type"),
+        ({"system_nodes": {"instance_types": []}}, "name 1 to 20 instance types (EKS), each once"),
+        ({"system_nodes": {"instance_types": ["m7i.xlarge"] * 2}}, "name 1 to 20 instance types (EKS), each once"),
+        (
+            {"system_nodes": {"instance_types": ["nonsense"]}},
+            "'nonsense' is not an EC2 instance type such as m7i.xlarge",
+        ),
+        ({"system_nodes": {"max": 451}}, "system_nodes.max: 451: input should be less than or equal to 450"),
+        ({"tags": {"aws:owner": "x"}}, "aws:owner: AWS keeps tags that begin with aws: for itself"),
+        ({"admins": ["arn:aws-us-gov:iam::111122223333:role/a"]}, "of another partition than arn:aws"),
         ({"system_nodes": {"instance_types": ["p4d.24xlarge"]}}, "p4d.24xlarge has GPUs"),
         ({"system_nodes": {"instance_types": ["m7g.large"]}}, "m7g.large is an arm64 type"),
         ({"system_nodes": {"ami_release": "1.34.9-20260714"}}, "is not a release for Kubernetes 1.35"),

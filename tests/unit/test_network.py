@@ -4,7 +4,7 @@ from ipaddress import IPv4Network
 
 import pytest
 
-from eks_llm.aws.network import ExistingNetworkArgs, Nat, Network, NetworkArgs, subnet_cidrs
+from eks_llm.aws.network import AIR_GAPPED_ENDPOINTS, ExistingNetworkArgs, Nat, Network, NetworkArgs, subnet_cidrs
 from eks_llm.inputs import InvalidArgs
 from eks_llm.plan.recorder import Recording, record
 
@@ -57,14 +57,41 @@ def test_an_existing_vpc_creates_nothing() -> None:
     assert next(iter(run.outputs.values()))["privateSubnetIds"] == existing["private_subnet_ids"]
 
 
+def test_without_nat_public_registries_are_out_of_reach_which_is_warned_of() -> None:
+    run = network(
+        {"region": "us-west-2", "zones": ZONES, "nat": Nat.NONE, "interface_endpoints": [*AIR_GAPPED_ENDPOINTS]}
+    )
+    assert run.of("NatGateway") == []
+    assert "the charts and images of the operators and services lie in public ones" in run.warnings[0]
+    assert network({"region": "us-west-2", "zones": ZONES}).warnings == []
+
+
+@pytest.mark.parametrize("cidr", ["10.0.0.0/16", "172.16.0.0/16", "192.168.0.0/16", "100.64.0.0/16"])
+def test_ranges_of_a_vpc(cidr: str) -> None:
+    assert network({"region": "us-west-2", "zones": ZONES, "cidr": cidr}).one("Vpc").inputs["cidrBlock"] == cidr
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ({"zones": ["us-west-2a"]}, "at least two zones"),
+        ({"zones": ["us-west-2a"]}, 'Network "main": zones: 1 zone(s) given; EKS needs subnets in at least two zones'),
         ({"zones": ["us-west-2a", "us-east-1a"]}, "us-east-1a is not in region us-west-2"),
         ({"zones": ["us-west-2a", "us-west-2a"]}, "listed twice"),
         ({"zones": ZONES, "cidr": "10.0.0.0/24"}, "/16 to /20, not /24"),
         ({"zones": ZONES, "cidr": "10.0.0.1/16"}, "cidr: '10.0.0.1/16': not an IPv4 range"),
+        ({"zones": ZONES, "cidr": "172.17.0.0/16"}, "cidr: '172.17.0.0/16': overlaps 172.17.0.0/16, which some AWS"),
+        (
+            {"zones": ZONES, "cidr": "8.8.0.0/16"},
+            "cidr: '8.8.0.0/16': not a private range; a VPC here lies in one of 10.",
+        ),
+        ({"zones": ZONES, "cidr": "169.254.0.0/16"}, "not a private range"),
+        ({"zones": ZONES, "interface_endpoints": ["s3"]}, "s3 has a gateway endpoint already; leave it out"),
+        ({"zones": ZONES, "interface_endpoints": ["sts", "sts"]}, "a service is listed twice"),
+        ({"zones": ZONES, "interface_endpoints": ["ecr.api", "ecr-api"]}, "a service is listed twice"),
+        ({"zones": ZONES, "interface_endpoints": ["ECR"]}, "'ECR' is not an AWS service such as ecr.api"),
+        ({"region": "cn-north-1"}, "region: 'cn-north-1': in partition aws-cn; the components know only aws"),
+        ({"region": "us-gov-west-1"}, "region: 'us-gov-west-1': in partition aws-us-gov"),
+        ({"region": "mars-west-2"}, "region: 'mars-west-2': not an AWS region; did you mean"),
         ({"zones": ZONES, "nat": Nat.NONE}, "nat: none leaves nodes without autoscaling"),
         ({"zones": ZONES, "zoness": 1}, "zoness: unknown key; did you mean 'zones'?"),
         ({"zones": ZONES, "nat": "perzone"}, "'perzone' is not one of 'perZone', 'single' or 'none'"),

@@ -273,6 +273,13 @@ def test_every_type_of_the_catalogue_makes_a_pool_or_says_what_it_lacks(name: st
         assert group(pool(instance_type=name))["instanceTypes"] == [name]
 
 
+def test_efa_without_a_device_plugin_is_warned_of() -> None:
+    assert pool().warnings == []
+    (warning,) = pool(efa=True, vpc_id="vpc-1").warnings
+    assert "nothing here installs one; install the chart aws-efa-k8s-device-plugin" in warning
+    assert "a toleration of nvidia.com/gpu" in warning
+
+
 def test_settings_of_a_stack_file() -> None:
     settings = PoolSettings.model_validate(
         {
@@ -315,7 +322,10 @@ def test_settings_of_a_stack_file() -> None:
         ({"capacity": {"kind": "block"}}, "'block' is not one of 'onDemand', 'spot', 'reservation' or 'capacityBlock'"),
         ({"capacity": RESERVATION, "placement_group": True}, "EC2 answers InsufficientInstanceCapacity"),
         ({"capacity": BLOCK, "placement_group": True, "nodes": {"min": 0, "max": 1}}, "capacityBlock capacity that"),
+        ({"nodes": {"min": 0, "max": 451}}, "nodes.max: 451: input should be less than or equal to 450"),
         ({"root_volume": "10GiB"}, "at least 20GiB"),
+        ({"root_volume": "65TiB"}, "root_volume: '65TiB': a root volume is whole GiB, at least 20GiB, the size of the"),
+        ({"tags": {"aws:owner": "x"}}, "aws:owner: AWS keeps tags that begin with aws: for itself"),
         ({"root_volume": "200"}, "write a number with a unit"),
     ],
 )  # fmt: skip

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from eks_llm.aws.weights import Weights, read_policy, uri_problem
+from eks_llm.aws.weights import Weights, read_policy
 from eks_llm.inputs import InvalidArgs
 from eks_llm.plan.recorder import Recording, record
+from eks_llm.s3 import uri_problem
 
 KEY = "arn:aws:kms:us-west-2:111122223333:key/0a1b"
 BASIC: dict[str, Any] = {
@@ -89,6 +90,11 @@ def test_a_key_encrypts_and_its_readers_may_decrypt() -> None:
     assert statements[-1] == {"Effect": "Allow", "Action": "kms:Decrypt", "Resource": KEY}
 
 
+def test_a_bucket_is_emptied_only_on_request() -> None:
+    assert weights(force_destroy=True).one("Bucket").inputs["forceDestroy"] is True
+    assert weights().one("Bucket").inputs["forceDestroy"] is False
+
+
 def test_no_readers_no_roles() -> None:
     assert weights(readers={}).of("Role") == []
 
@@ -101,15 +107,19 @@ def test_good_prefixes(uri: str) -> None:
 @pytest.mark.parametrize(
     ("uri", "message"),
     [
-        ("https://acme-models.s3.amazonaws.com/a/", "is not an S3 prefix such as s3://acme-models/llama-3-8b/"),
-        ("s3://acme-models", "is not an S3 prefix"),
-        ("s3://other/a/", "'s3://other/a/' is not in bucket acme-models"),
-        ("s3://acme-models/", "is the whole bucket"),
+        ("https://acme-models.s3.amazonaws.com/a/", "not an S3 prefix such as s3://acme-models/llama-3-8b/2026-10-01/"),
+        ("s3://acme-models", "not an S3 prefix"),
+        ("s3://other/a/", "not in bucket acme-models"),
+        ("s3://acme-models/", "the whole bucket"),
         ("s3://acme-models/llama", "does not end with '/'"),
-        ("s3://acme-models/a//b/", "has parts that are empty"),
+        ("s3://acme-models/a//b/", "has a part that is empty"),
         ("s3://acme-models/../b/", "'..'"),
-        ("s3://acme-models/*/", "of other characters"),
-        ("s3://acme-models/${aws:userid}/", "of other characters"),
+        ("s3://acme-models/a/../b/", "'..'"),
+        ("s3://acme-models/./b/", "'.'"),
+        ("s3://acme-models/ä/", "other characters than letters"),
+        ("s3://acme-models/*/", "other characters than letters"),
+        ("s3://acme-models/${aws:userid}/", "other characters than letters"),
+        (f"s3://acme-models/{'a' * 768}/", "a prefix of 769 characters; at most 768"),
     ],
 )
 def test_bad_prefixes(uri: str, message: str) -> None:
@@ -121,10 +131,18 @@ def test_bad_prefixes(uri: str, message: str) -> None:
     [
         (
             {"readers": {"llama-8b": "s3://acme-models/llama"}},
-            "readers.llama-8b: 's3://acme-models/llama' does not end",
+            "readers.llama-8b: 's3://acme-models/llama': does not end with '/'",
         ),
         ({"readers": {"Llama": "s3://acme-models/llama/"}}, "a name has lower-case letters"),
         ({"bucket": "Acme_Models"}, "bucket: 'Acme_Models': a bucket name has 3 to 63 lower-case letters"),
+        ({"bucket": "10.0.0.1"}, "bucket: '10.0.0.1': a bucket name does not look like an IP address"),
+        ({"bucket": "xn--models"}, "bucket: 'xn--models': S3 keeps names with this beginning or ending for itself"),
+        ({"bucket": "models--x-s3"}, "S3 keeps names with this beginning or ending for itself"),
+        (
+            {"create": False, "force_destroy": True},
+            "force_destroy: true with create: false; a bucket made elsewhere is",
+        ),
+        ({"kms_key": "arn:aws-cn:kms:cn-north-1:111122223333:key/0a1b"}, "of another partition than arn:aws"),
         ({"kms_key": "alias/weights"}, "kms_key: 'alias/weights': not an ARN"),
         ({"kms_key": "arn:aws:s3:::acme-models"}, "not the ARN of a KMS key"),
     ],

@@ -1,10 +1,11 @@
 """`Cluster`: an EKS control plane with its access, add-ons and system nodes, ready for GPU pools and operators."""
 
 import datetime
+import hashlib
 import json
 import re
 from enum import Enum
-from ipaddress import IPv4Network
+from ipaddress import IPv4Network, collapse_addresses
 from typing import Annotated, Any, NotRequired, TypedDict
 
 import pulumi
@@ -16,9 +17,9 @@ from ..catalog.eks import CONTROL_PLANE_USD, KUBERNETES, AmiType, architecture
 from ..catalog.instances import INSTANCES
 from ..identity import pod_identity_trust, service_trust
 from ..inputs import Arn, Cidr, In, Model, component_inputs, nearest
-from ..names import checked
+from ..names import Tags, checked
 from ..placement import gpu_toleration
-from .nodes import METADATA_OPTIONS, REPAIR, release_problem, root_volume, tag_specifications
+from .nodes import METADATA_OPTIONS, NODES_LIMIT, REPAIR, release_problem, root_volume, tag_specifications
 from .options import expendable
 
 # Arguments ----------------------------------------------------------------------------------------------------------
@@ -36,12 +37,12 @@ class LogType(Enum):
 
 class SystemNodesArgs(TypedDict):
     instance_types: NotRequired[list[str]]
-    """EC2 types without GPU, x86_64, of like size; EKS takes the first that it can get. Default `[m7i.xlarge]` (4 vCPU,
-    16 GiB): operators and Prometheus of a small platform fit on two."""
+    """EC2 types without GPU, x86_64, of like size, at most 20 (EKS); it takes the first that it can get. Default
+    `[m7i.xlarge]` (4 vCPU, 16 GiB): operators and Prometheus of a small platform fit on two."""
     min: NotRequired[int]
     """Nodes at least, 1 or more. Default 2, so that DNS survives the loss of one."""
     max: NotRequired[int]
-    """Nodes at most. Default 4."""
+    """Nodes at most, up to 450 (EKS). Default 4."""
     ami_release: NotRequired[str]
     """Release of the AL2023 image, e.g. `1.35.6-20260714`. Default: the catalogue's for the Kubernetes version."""
 
@@ -56,15 +57,17 @@ class ClusterArgs(TypedDict):
     subnet_ids: pulumi.Input[list[str]]
     """Private subnets in at least two zones, for the control plane's interfaces and the system nodes."""
     public_access_cidrs: NotRequired[list[str]]
-    """IPv4 ranges that may call the API server from the internet. Default: none, then only the VPC reaches it, and
-    `pulumi up` has to run there."""
+    """IPv4 ranges that may call the API server from the internet, at most 40 (EKS). Default: none, then only the VPC
+    reaches it, and `pulumi up` has to run there."""
     accept_open_endpoint: NotRequired[bool]
-    """Accept ranges wider than /8, such as `0.0.0.0/0`. Default false."""
+    """Accept ranges that together hold more addresses than a /8, such as `0.0.0.0/0`. Default false."""
     service_cidr: NotRequired[str]
     """Addresses of Services, /12 to /24 in a private range, apart from the VPC. Default `172.20.0.0/16`. A change
     replaces the cluster."""
     log_types: NotRequired[list[LogType]]
-    """Control-plane logs to keep. Default `[api, audit, authenticator]`."""
+    """Control-plane logs to keep. Default `[api, audit, authenticator]`. EKS may write a last line after a destroy has
+    deleted the log group, and makes it again, without retention. Delete it then (`aws logs delete-log-group`): it costs
+    storage, and stands in the way of a new cluster of that name."""
     log_retention_days: NotRequired[int]
     """Days that CloudWatch keeps them, one of the numbers that it knows (1, 3, 5, 7, 14, 30, 60, 90, …). Default 90."""
     system_nodes: NotRequired[SystemNodesArgs]
@@ -97,8 +100,12 @@ def _supported(version: str) -> str:
 RETENTION_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653)  # fmt: skip  # noqa: E501
 """What CloudWatch accepts. Source: CloudWatch Logs API, PutRetentionPolicy."""
 
-OPEN_PREFIX = 8
-"""Ranges wider than this hold a good part of the internet."""
+OPEN_ADDRESSES = 2**24
+"""More addresses than a /8 has are a good part of the internet."""
+PUBLIC_RANGES = 40
+"""Most ranges for the public endpoint. Source: EKS user guide, "Service quotas" (not adjustable)."""
+SERVICE_RANGES = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")))
+"""Where EKS takes the range of Services. Source: EKS API reference, KubernetesNetworkConfigRequest."""
 
 SYSTEM_ROOT_GIB = 80
 """Root volume of a system node: the images of add-ons and operators, and pods' scratch space."""
@@ -107,15 +114,19 @@ SYSTEM_ROOT_GIB = 80
 class SystemNodes(Model):
     instance_types: list[str] = ["m7i.xlarge"]
     min: Annotated[int, Field(ge=1)] = 2
-    max: Annotated[int, Field(ge=1)] = 4
+    max: Annotated[int, Field(ge=1, le=NODES_LIMIT)] = 4
     ami_release: str | None = None
 
     @field_validator("instance_types")
     @classmethod
     def _plain_types(cls, types: list[str]) -> list[str]:
-        if not types:
-            raise ValueError("name at least one instance type")
+        if not 1 <= len(types) <= 20 or len(set(types)) != len(types):
+            raise ValueError("name 1 to 20 instance types (EKS), each once")
         for name in types:
+            if not re.fullmatch(
+                r"[a-z][a-z0-9-]*\d[a-z0-9-]*\.(nano|micro|small|medium|\d*x?large|metal(-\w+)?)", name
+            ):
+                raise ValueError(f"{name!r} is not an EC2 instance type such as m7i.xlarge")
             if name in INSTANCES:
                 raise ValueError(f"{name} has GPUs; system nodes run operators and DNS, so take e.g. m7i.xlarge")
             if architecture(name) != "x86_64":
@@ -155,7 +166,7 @@ class ClusterSettings(Model):
     @field_validator("service_cidr")
     @classmethod
     def _service_range(cls, cidr: IPv4Network) -> IPv4Network:
-        if not 12 <= cidr.prefixlen <= 24 or not cidr.is_private:
+        if not 12 <= cidr.prefixlen <= 24 or not any(cidr.subnet_of(private) for private in SERVICE_RANGES):
             raise ValueError("the range of Services is private and /12 to /24, e.g. 172.20.0.0/16 (EKS)")
         return cidr
 
@@ -168,10 +179,16 @@ class ClusterSettings(Model):
 
     @model_validator(mode="after")
     def _closed(self) -> "ClusterSettings":
-        wide = [str(cidr) for cidr in self.public_access_cidrs if cidr.prefixlen < OPEN_PREFIX]
-        if wide and not self.accept_open_endpoint:
+        if len(self.public_access_cidrs) > PUBLIC_RANGES:
             raise ValueError(
-                f"publicAccessCidrs: {', '.join(wide)} opens the API server to the internet; list the ranges of your "
+                f"publicAccessCidrs: {len(self.public_access_cidrs)} ranges; EKS takes at most {PUBLIC_RANGES}, so "
+                "join neighbours"
+            )
+        ranges = sorted(collapse_addresses(self.public_access_cidrs), key=lambda cidr: cidr.prefixlen)
+        if sum(cidr.num_addresses for cidr in ranges) > OPEN_ADDRESSES and not self.accept_open_endpoint:
+            widest = ", ".join(map(str, ranges[:3])) + (", …" if ranges[3:] else "")
+            raise ValueError(
+                f"publicAccessCidrs: {widest} opens the API server to the internet; list the ranges of your "
                 "offices and runners, or set acceptOpenEndpoint: true"
             )
         return self
@@ -195,7 +212,7 @@ class ClusterSettings(Model):
 
 class _Cluster(ClusterSettings):
     subnet_ids: In[list[str]]
-    tags: dict[str, str] = {}
+    tags: Tags = {}
 
 
 # Builders -----------------------------------------------------------------------------------------------------------
@@ -229,8 +246,15 @@ def support_warning(version: str, today: datetime.date) -> str | None:
 
 
 def admin_key(arn: str) -> str:
-    """A name for an administrator's resources that no other ARN has: account, kind and path."""
-    return re.sub(r"[^A-Za-z0-9]+", "-", arn.split(":", 4)[4])
+    """A name for an administrator's resources that no other ARN has: account, kind and path.
+
+    Where the path has other characters than a name takes, a digest tells `role/a/b` and `role/a_b` apart.
+    """
+    account, principal = arn.split(":", 5)[4:]
+    kind, path = principal.split("/", 1)
+    plain = re.sub(r"[^A-Za-z0-9-]", "-", path)
+    digest = "" if plain == path else f"-{hashlib.sha256(arn.encode()).hexdigest()[:7]}"
+    return f"{account}-{kind}-{plain}{digest}"
 
 
 def kubeconfig(name: str, region: str, endpoint: str, certificate_authority: str) -> str:

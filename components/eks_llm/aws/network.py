@@ -9,7 +9,8 @@ import pulumi
 import pulumi_aws as aws
 from pydantic import field_validator, model_validator
 
-from ..inputs import Cidr, In, Model, component_inputs
+from ..catalog.regions import OTHER_PARTITIONS, REGIONS
+from ..inputs import Cidr, In, Model, component_inputs, nearest
 from ..names import checked
 from .options import expendable
 
@@ -35,18 +36,20 @@ class ExistingNetworkArgs(TypedDict):
 
 class NetworkArgs(TypedDict):
     region: str
-    """AWS region, e.g. `us-west-2`. Every zone must lie in it."""
+    """AWS region of the partition `aws`, e.g. `us-west-2`; not GovCloud or China. Every zone must lie in it."""
     zones: NotRequired[list[str]]
     """Availability zones, at least two (EKS). Required unless `existing` is given."""
     cidr: NotRequired[str]
     """IPv4 range of the VPC, /16 to /20 (AWS allows /16 to /28; smaller ones leave no room for pods). Default
-    `10.0.0.0/16`. A zone's letter fixes its blocks, so adding or removing a zone moves no other subnet."""
+    `10.0.0.0/16`. Private (RFC 1918) or in 100.64.0.0/10, and apart from 172.17.0.0/16. A zone's letter fixes its
+    blocks, so adding or removing a zone moves no other subnet."""
     nat: NotRequired[Nat]
-    """`perZone` (default: survives the loss of a zone), `single` (cheaper) or `none` (air-gapped: then list what the
-    nodes need in `interface_endpoints`)."""
+    """`perZone` (default: survives the loss of a zone), `single` (cheaper) or `none` (no way out: then list what the
+    nodes need in `interface_endpoints`). With `none` the charts and images of the operators and services, which lie in
+    public registries, cannot be pulled: it is for clusters whose workloads come from ECR, and a warning says so."""
     interface_endpoints: NotRequired[list[str]]
-    """AWS services reached by a private endpoint in each zone, e.g. `ecr.api`, `sts`. Default: none (NAT is used). S3
-    always gets a gateway endpoint, which costs nothing."""
+    """AWS services reached by a private endpoint in each zone, e.g. `ecr.api`, `sts`, each once. Default: none (NAT is
+    used). Not `s3`, which always gets a gateway endpoint, at no cost."""
     existing: NotRequired[ExistingNetworkArgs]
     """Use this VPC and create nothing. Excludes all keys above but `region`."""
 
@@ -59,6 +62,11 @@ class ExistingNetwork(Model):
 
 AIR_GAPPED_ENDPOINTS = ("autoscaling", "ec2", "ecr.api", "ecr.dkr", "eks", "eks-auth", "logs", "sts")
 """What nodes, the autoscaler and Pod Identity call. Source: AWS EKS user guide, "Private clusters"."""
+
+VPC_RANGES = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")))
+"""Ranges for a VPC: private ones, and the shared one that EKS takes too. The services' NetworkPolicies close these."""
+DOCKER_RANGE = IPv4Network("172.17.0.0/16")
+"""Docker's default bridge, which some AWS services use. Source: VPC user guide, "VPC CIDR blocks"."""
 
 
 class NetworkSettings(Model):
@@ -75,7 +83,23 @@ class NetworkSettings(Model):
     def _room_for_pods(cls, cidr: IPv4Network) -> IPv4Network:
         if not 16 <= cidr.prefixlen <= 20:
             raise ValueError(f"a VPC range here is /16 to /20, not /{cidr.prefixlen}: pods take an address each")
+        if not any(cidr.subnet_of(private) for private in VPC_RANGES):
+            raise ValueError(f"not a private range; a VPC here lies in one of {', '.join(map(str, VPC_RANGES))}")
+        if cidr.overlaps(DOCKER_RANGE):
+            raise ValueError(f"overlaps {DOCKER_RANGE}, which some AWS services use inside; take another range")
         return cidr
+
+    @field_validator("interface_endpoints")
+    @classmethod
+    def _endpoints(cls, services: list[str]) -> list[str]:
+        for service in services:
+            if not re.fullmatch(r"[a-z0-9]+([.-][a-z0-9]+)*", service):
+                raise ValueError(f"{service!r} is not an AWS service such as ecr.api, without com.amazonaws.region")
+            if service == "s3":
+                raise ValueError("s3 has a gateway endpoint already; leave it out")
+        if len({service.replace(".", "-") for service in services}) != len(services):
+            raise ValueError("a service is listed twice")
+        return services
 
     @field_validator("zones")
     @classmethod
@@ -92,7 +116,8 @@ class NetworkSettings(Model):
         if self.existing and self.model_fields_set - {"existing", "region"}:
             raise ValueError("existing excludes zones, cidr, nat and interfaceEndpoints: that VPC is used as it is")
         if len(self.zone_names) < 2:
-            raise ValueError(f"{len(self.zone_names)} zone(s) given; EKS needs subnets in at least two zones")
+            zones = "existing.privateSubnetIds" if self.existing else "zones"
+            raise ValueError(f"{zones}: {len(self.zone_names)} zone(s) given; EKS needs subnets in at least two zones")
         if self.nat is Nat.NONE and not self.existing:
             missing = [name for name in AIR_GAPPED_ENDPOINTS if name not in self.interface_endpoints]
             if missing:
@@ -106,6 +131,15 @@ class NetworkSettings(Model):
 
 class _Network(NetworkSettings):
     region: str
+
+    @field_validator("region")
+    @classmethod
+    def _partition(cls, region: str) -> str:
+        if region in OTHER_PARTITIONS:
+            raise ValueError(f"in partition {OTHER_PARTITIONS[region]}; the components know only aws, as ARNs are made")
+        if region not in REGIONS:
+            raise ValueError(f"not an AWS region{nearest(region, list(REGIONS))}")
+        return region
 
     @model_validator(mode="after")
     def _zones_in_region(self) -> "_Network":
@@ -154,6 +188,12 @@ def endpoint_ingress(cidr: IPv4Network) -> aws.ec2.SecurityGroupIngressArgsDict:
     }
 
 
+NO_NAT_WARNING = (
+    "nat: none: nodes reach no registry but ECR, and the charts and images of the operators and services lie in public "
+    "ones; there is no setting yet to mirror them, so use nat: single where those are to run"
+)
+
+
 # Component ----------------------------------------------------------------------------------------------------------
 
 
@@ -173,6 +213,8 @@ class Network(pulumi.ComponentResource):
     def __init__(self, name: str, args: NetworkArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         model = checked(_Network, args, "Network", name)
         super().__init__("eks-llm:index:Network", name, component_inputs(model, NetworkSettings), opts)
+        if model.nat is Nat.NONE:
+            pulumi.log.warn(NO_NAT_WARNING, self)
         if model.existing:
             self.vpc_id = pulumi.Output.from_input(model.existing.vpc_id)
             self.private_subnet_ids = pulumi.Output.all(**model.existing.private_subnet_ids)

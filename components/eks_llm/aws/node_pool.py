@@ -16,9 +16,9 @@ from pydantic import AwareDatetime, Field, field_validator, model_validator
 from ..catalog.eks import KUBERNETES, AmiType, architecture
 from ..catalog.instances import INSTANCES, InstanceType
 from ..inputs import In, Model, Size, component_inputs, nearest
-from ..names import checked
+from ..names import Tags, checked
 from ..placement import GPU_RESOURCE, node_labels
-from .nodes import METADATA_OPTIONS, REPAIR, release_problem, root_volume, tag_specifications
+from .nodes import METADATA_OPTIONS, NODES_LIMIT, REPAIR, release_problem, root_volume, tag_specifications
 
 # Arguments ----------------------------------------------------------------------------------------------------------
 
@@ -48,7 +48,7 @@ class NodesArgs(TypedDict):
     min: int
     """Nodes at least, 0 or more; 0 with a capacity block, which may not have begun when the pool is made."""
     max: int
-    """Nodes at most, 1 or more."""
+    """Nodes at most, 1 to 450 (EKS)."""
 
 
 class GpuNodePoolArgs(TypedDict):
@@ -79,8 +79,9 @@ class GpuNodePoolArgs(TypedDict):
     """Its release, e.g. `1.35.6-20260714`. Default: the catalogue's for the Kubernetes version. A change replaces all
     nodes, one after the other."""
     efa: NotRequired[bool]
-    """Attach all EFA interfaces of the type, for models that span nodes. Default false: GPUs within a node talk over
-    NVLink or PCIe."""
+    """Attach all EFA interfaces of the type, for models that span nodes. Pods get at them by an EFA device
+    plugin, which nothing here installs: a warning says so. Default false: GPUs within a node talk over NVLink or
+    PCIe."""
     placement_group: NotRequired[bool]
     """Launch close together in a cluster placement group; refused with reservations and capacity blocks. Default false:
     it makes scarce capacity scarcer."""
@@ -88,13 +89,17 @@ class GpuNodePoolArgs(TypedDict):
     """Root volume, e.g. `200GiB`. Default 50GiB on types with instance-store disks, where images, logs and pods'
     scratch space live on those, and 200GiB on types without: two or three serving images of 20 to 30 GiB unpacked."""
     tags: NotRequired[dict[str, str]]
-    """Tags of instances, volumes and interfaces, which default tags do not reach. Default: none."""
+    """Tags of instances, volumes and interfaces, which default tags do not reach. They are part of the launch template:
+    a changed tag replaces all nodes, one after the other. Default: none."""
 
 
 # Models -------------------------------------------------------------------------------------------------------------
 
 AMI_ROOT_GIB = 20
 """Snapshot of the AL2023 image, below which no root volume goes. Source: amazon-eks-ami, variables-default.json."""
+
+GP3_LIMIT_GIB = 64 * 1024
+"""Largest gp3 volume. Source: EBS user guide, "General Purpose SSD volumes"."""
 
 
 class Capacity(Model):
@@ -124,7 +129,7 @@ class Capacity(Model):
 
 class Nodes(Model):
     min: Annotated[int, Field(ge=0)]
-    max: Annotated[int, Field(ge=1)]
+    max: Annotated[int, Field(ge=1, le=NODES_LIMIT)]
 
     @model_validator(mode="after")
     def _range(self) -> "Nodes":
@@ -163,8 +168,11 @@ class PoolSettings(Model):
     @field_validator("root_volume")
     @classmethod
     def _holds_the_image(cls, size: Size | None) -> Size | None:
-        if size is not None and (size < AMI_ROOT_GIB or size % 1):
-            raise ValueError(f"a root volume is whole GiB and at least {AMI_ROOT_GIB}GiB, the size of the node image")
+        if size is not None and (not AMI_ROOT_GIB <= size <= GP3_LIMIT_GIB or size % 1):
+            raise ValueError(
+                f"a root volume is whole GiB, at least {AMI_ROOT_GIB}GiB, the size of the node image, and at most "
+                f"{GP3_LIMIT_GIB // 1024}TiB (EBS gp3)"
+            )
         return size
 
     @model_validator(mode="after")
@@ -202,7 +210,7 @@ class _GpuNodePool(PoolSettings):
     security_group_id: In[str]
     node_role_arn: In[str]
     vpc_id: In[str] | None = None
-    tags: dict[str, str] = {}
+    tags: Tags = {}
 
     @model_validator(mode="after")
     def _release_fits(self) -> "_GpuNodePool":
@@ -365,6 +373,13 @@ def block_warning(capacity: Capacity, now: datetime.datetime) -> str | None:
     return f"capacity block {capacity.id} ended at {capacity.ends_at.isoformat()}: this pool gets no nodes any more"
 
 
+EFA_WARNING = (
+    "efa: no pod can ask for vpc.amazonaws.com/efa before a device plugin runs on these nodes, and nothing here "
+    "installs one; install the chart aws-efa-k8s-device-plugin of https://aws.github.io/eks-charts with a toleration of "
+    f"{GPU_RESOURCE}, or leave efa out"
+)
+
+
 # Component ----------------------------------------------------------------------------------------------------------
 
 
@@ -379,6 +394,8 @@ class GpuNodePool(pulumi.ComponentResource):
         super().__init__("eks-llm:index:GpuNodePool", name, component_inputs(model, PoolSettings), opts)
         if warning := block_warning(model.capacity, datetime.datetime.now(datetime.UTC)):
             pulumi.log.warn(warning, self)
+        if model.efa:
+            pulumi.log.warn(EFA_WARNING, self)
 
         block = model.capacity.kind is CapacityKind.CAPACITY_BLOCK
         root = root_gib(model.instance, model.root_volume)

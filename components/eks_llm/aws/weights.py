@@ -10,6 +10,7 @@ from pydantic import AfterValidator, model_validator
 from ..identity import pod_identity_trust, policy
 from ..inputs import Arn, In, Model, Name, component_inputs
 from ..names import check_name, checked
+from ..s3 import bucket_problem, uri_problem
 from .options import expendable
 
 # Arguments ----------------------------------------------------------------------------------------------------------
@@ -21,6 +22,10 @@ class WeightsArgs(TypedDict):
     create: NotRequired[bool]
     """Make the bucket: private, encrypted, versioned, TLS only. Default true; false uses one that exists, and leaves
     its settings alone."""
+    force_destroy: NotRequired[bool]
+    """Let `pulumi destroy` empty the bucket, with every version of every object. Default false: a bucket that holds
+    anything cannot be destroyed (BucketNotEmpty). Refused with `create: false`. A change needs a `pulumi up` before the
+    destroy."""
     kms_key: NotRequired[str]
     """ARN of the KMS key that encrypts the objects; readers may decrypt with it. Default: S3's own keys."""
     cluster_name: pulumi.Input[str]
@@ -36,8 +41,8 @@ class WeightsArgs(TypedDict):
 
 
 def _bucket_name(name: str) -> str:
-    if not re.fullmatch(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", name) or ".." in name:
-        raise ValueError("a bucket name has 3 to 63 lower-case letters, digits, '.' and '-' (S3 user guide)")
+    if problem := bucket_problem(name):
+        raise ValueError(problem)
     return name
 
 
@@ -52,7 +57,14 @@ class WeightsSettings(Model):
 
     bucket: Annotated[str, AfterValidator(_bucket_name)]
     create: bool = True
+    force_destroy: bool = False
     kms_key: Annotated[Arn, AfterValidator(_kms_key)] | None = None
+
+    @model_validator(mode="after")
+    def _destroys_its_own_only(self) -> "WeightsSettings":
+        if self.force_destroy and not self.create:
+            raise ValueError("forceDestroy: true with create: false; a bucket made elsewhere is never destroyed here")
+        return self
 
 
 class _Weights(WeightsSettings):
@@ -64,28 +76,11 @@ class _Weights(WeightsSettings):
     def _readable(self) -> "_Weights":
         for service, uri in self.readers.items():
             if problem := uri_problem(uri, self.bucket):
-                raise ValueError(f"readers.{service}: {problem}")
+                raise ValueError(f"readers.{service}: {uri!r}: {problem}")
         return self
 
 
 # Builders -----------------------------------------------------------------------------------------------------------
-
-
-def uri_problem(uri: str, bucket: str) -> str | None:
-    """Why `uri` is not a prefix in `bucket` that a role may be given; None if it is."""
-    match = re.fullmatch(r"s3://([^/]+)/(.*)", uri)
-    if not match:
-        return f"{uri!r} is not an S3 prefix such as s3://{bucket}/llama-3-8b/"
-    if match[1] != bucket:
-        return f"{uri!r} is not in bucket {bucket}"
-    if not match[2]:
-        return f"{uri!r} is the whole bucket; give each service a prefix of its own"
-    if not match[2].endswith("/"):
-        return f"{uri!r} does not end with '/', so a prefix of the same beginning could be read too"
-    # `*` and `?` are wildcards of IAM, and `${` begins one of its variables.
-    if not re.fullmatch(r"([A-Za-z0-9!_.'()=+@-]+/)+", match[2]) or ".." in match[2].split("/"):
-        return f"{uri!r} has parts that are empty, '..', or of other characters than letters, digits and !_.'()=+@-"
-    return None
 
 
 def prefix(uri: str) -> str:
@@ -177,9 +172,11 @@ class Weights(pulumi.ComponentResource):
 
     def _create(self, name: str, model: _Weights) -> tuple[pulumi.Output[str], pulumi.Output[str]]:
         here = expendable(self)
-        # Never emptied by Pulumi: a bucket that still has weights cannot be destroyed.
         bucket = aws.s3.Bucket(
-            f"{name}-bucket", bucket=model.bucket, force_destroy=False, opts=pulumi.ResourceOptions(parent=self)
+            f"{name}-bucket",
+            bucket=model.bucket,
+            force_destroy=model.force_destroy,
+            opts=pulumi.ResourceOptions(parent=self),
         )
         aws.s3.BucketOwnershipControls(
             f"{name}-bucket", bucket=bucket.bucket, rule={"object_ownership": "BucketOwnerEnforced"}, opts=here
