@@ -1,4 +1,4 @@
-"""`Monitoring`: Prometheus, Alertmanager and Grafana with storage that survives them."""
+"""`Monitoring`: Prometheus and Alertmanager on volumes that survive their pods, and Grafana, which keeps nothing."""
 
 import math
 from typing import Any, NotRequired, TypedDict
@@ -28,7 +28,9 @@ PROMETHEUS_URL = f"http://kube-prometheus-stack-prometheus.{NAMESPACE}.svc:9090"
 class MonitoringArgs(TypedDict):
     grafana_admin_password: pulumi.Input[str]
     """Password of Grafana's user `admin`. It goes into a Secret and never into the release's values, which Pulumi and
-    Helm store in plain text."""
+    Helm store in plain text. Grafana reads it when its pod starts, so a new one needs a restart: `kubectl --namespace
+    monitoring rollout restart deployment kube-prometheus-stack-grafana`. What was made in Grafana by hand is lost then;
+    dashboards belong into ConfigMaps."""
     retention_days: NotRequired[int]
     """Days that Prometheus keeps metrics, at least 1. Default 15. The oldest go sooner when the volume fills up."""
     volume: NotRequired[str]
