@@ -84,6 +84,32 @@ def test_a_counter_is_not_extrapolated_below_zero() -> None:
     assert ask(f"sum(increase({counter}[1m]))", kept, 20) == pytest.approx(20)
 
 
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("sum(rate(vllm:request_success_total[1m]))", 7.138888888888889e-01),
+        ("sum(increase(vllm:request_success_total[25s]))", 22.5),
+        ("sum(deriv(vllm:num_requests_running[1m]))", 0.3),
+        ("sum(delta(vllm:num_requests_running[45s]))", 29.25),
+        ("clamp_max(sum(vllm:num_requests_running), scalar(vector(0) / vector(0))) >= 0 or vector(7)", 7),
+        ("2 * sum(vllm:num_requests_running) - 10 / 4", 57.5),
+        ("sum(vllm:num_requests_running + vllm:request_success_total)", 60),
+    ],
+)
+def test_answers_are_those_of_promtool(query: str, expected: float) -> None:
+    """Asked of `promtool test rules` 3.14.0 with the same two pods, the second of which comes after 30 s."""
+    missing = float("nan")
+    kept = store(
+        *(
+            {metrics.REQUEST_SUCCESS: [5.0 * number, other], RUNNING: [running, missing]}
+            for number, (running, other) in enumerate(
+                zip([3, 9, 4, 20, 11, 7, 30], [missing] * 3 + [100, 103, 111, 111], strict=True)
+            )
+        )
+    )
+    assert ask(query, kept, 60) == pytest.approx(expected)
+
+
 def test_slopes_and_averages_over_time() -> None:
     kept = store(*({RUNNING: [number * 4.0, 10.0]} for number in range(4)))
     assert ask(f"sum(deriv({RUNNING}[1m]))", kept, 30) == pytest.approx(0.4)

@@ -5,6 +5,7 @@ is prefilled, no other request of that replica advances. That is the model of si
 Requests are amounts, not objects: a step of a fleet costs the same at 1 and at 1,000 requests per second.
 """
 
+import math
 from collections import deque
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -17,6 +18,7 @@ from ..sizing.weights import ModelShape
 
 STAGES = 4
 """Answers end after this many random stages, so their lengths vary by 1/sqrt(STAGES) = 50 % of the mean."""
+LITTLE = 1e-9
 IDLE = 0.05
 """A pod that runs less than this part of a request runs none: amounts fade, requests end."""
 PREFILL_LIMIT = 0.95
@@ -47,7 +49,7 @@ class Replica:
 
     @property
     def shortest_stage(self) -> float:
-        """Seconds that a request alone on the replica stays in a stage; a time step may not be longer."""
+        """Seconds that a request alone on the replica stays in a stage."""
         return self.output_tokens * (self.step + self.step_per_request) / STAGES
 
     def tpot(self, running: float, rate: float) -> float:
@@ -174,6 +176,12 @@ class Fleet:
         """Slots that got a new pod since the last scrape."""
         self.used = self.starting = self.ready = self.draining = 0
         """Slots that ever had a pod; pods by state."""
+        self.ready_slots = np.zeros(0, dtype=int)
+        self.carried = 0.0
+        """Part of a request that random routing has not sent yet."""
+        ttft = math.inf if self.slo.ttft is None else self.slo.ttft
+        self.patience = ttft - self.replica.prefill - self.replica.step
+        """Seconds that a request may wait, in the queue and behind other prompts, for a timely first token."""
 
     # Pods ---------------------------------------------------------------------------------------------------------
 
@@ -217,6 +225,7 @@ class Fleet:
 
     def _count(self) -> None:
         _, self.starting, self.ready, self.draining = np.bincount(self.state, minlength=4).tolist()
+        self.ready_slots = np.flatnonzero(self.state == READY)
         used = np.flatnonzero(self.state)
         self.used = max(self.used, int(used[-1]) + 1) if len(used) else self.used
 
@@ -266,46 +275,58 @@ class Fleet:
     def _admit(self, now: float, arrivals: float) -> None:
         used = self.used
         share = self._route(arrivals)
+        if not used:
+            return
         room = np.maximum(0.0, self.replica.slots - self.running[:used])
         straight = np.minimum(share, room)
         for slot in self.queues:
             straight[slot] = 0.0
+        self._begin_straight(now, straight)
         left = share - straight
-        room -= straight
-        self._begin(now, now, slice(0, used), straight)
-        for slot in {*self.queues, *np.flatnonzero(left > 1e-9).tolist()}:
-            self._through_queue(now, slot, float(left[slot]), float(room[slot]))
+        if self.queues or left.max() > LITTLE:
+            room -= straight
+            for slot in {*self.queues, *np.flatnonzero(left > LITTLE).tolist()}:
+                self._through_queue(now, slot, float(left[slot]), float(room[slot]))
 
     def _route(self, arrivals: float) -> np.ndarray:
         share = np.zeros(self.used)
         if not self.ready:
             self.counts.refused += arrivals
             return share
-        ready = np.flatnonzero(self.state[: self.used] == READY)
+        ready = self.ready_slots
         if self.routing is Routing.RANDOM:
-            share[ready] = self.random.multinomial(round(arrivals), np.full(len(ready), 1 / len(ready)))
+            whole = int(self.carried + arrivals + LITTLE)
+            self.carried += arrivals - whole
+            share[ready] = self.random.multinomial(whole, np.full(len(ready), 1 / len(ready)))
         else:
             share[ready] = fill(self.running[ready] + self.waiting[ready], arrivals)
         return share
 
-    def _begin(self, now: float, arrived: float, pods: slice, amount: np.ndarray) -> None:
-        """Requests that arrived earlier start to run on these pods."""
-        replica = self.replica
-        timely = amount
-        if self.slo.ttft is not None:
-            ttft = self.backlog[pods] + (now - arrived + replica.prefill + replica.step)
-            late = ttft > self.slo.ttft
-            if late.any():
-                timely = np.where(late, 0.0, amount)
-                self._miss(arrived, float(amount[late].sum()))
-                self.counts.late += float(amount[late].sum())
-        self.requests[RUNNING, 0, pods] += amount
-        self.requests[TIMELY, 0, pods] += timely
-        self.running[pods] += amount
-        self.backlog[pods] += amount * replica.prefill
+    def _begin_straight(self, now: float, amount: np.ndarray) -> None:
+        """Requests start to run on all pods as they arrive."""
+        used, timely = self.used, amount
+        late = self.backlog[:used] > self.patience
+        if late.any():
+            timely = np.where(late, 0.0, amount)
+            self._late(now, float(amount[late].sum()))
+        self.requests[RUNNING, 0, :used] += amount
+        self.requests[TIMELY, 0, :used] += timely
+        self.running[:used] += amount
+        self.backlog[:used] += amount * self.replica.prefill
+
+    def _begin_queued(self, now: float, slot: int, arrived: float, amount: float) -> None:
+        """Requests that arrived earlier start to run on one pod."""
+        if now - arrived + self.backlog[slot] > self.patience:
+            self._late(arrived, amount)
+        else:
+            self.requests[TIMELY, 0, slot] += amount
+        self.requests[RUNNING, 0, slot] += amount
+        self.running[slot] += amount
+        self.backlog[slot] += amount * self.replica.prefill
+        self.counts.worst_wait = max(self.counts.worst_wait, now - arrived)
 
     def _through_queue(self, now: float, slot: int, amount: float, room: float) -> None:
-        queue, counts, pod = self.queues.setdefault(slot, deque()), self.counts, slice(slot, slot + 1)
+        queue, counts = self.queues.setdefault(slot, deque()), self.counts
         waiting = float(self.waiting[slot])
         while queue and now - queue[0][0] > self.timeout:
             arrived, expired = queue.popleft()
@@ -319,11 +340,10 @@ class Fleet:
         if accepted:
             queue.append([now, accepted])
             waiting += accepted
-        while queue and room > 1e-9:
+        while queue and room > LITTLE:
             arrived, first = queue[0]
             taken = min(first, room)
-            counts.worst_wait = max(counts.worst_wait, now - arrived)
-            self._begin(now, arrived, pod, np.array([taken]))
+            self._begin_queued(now, slot, arrived, taken)
             room -= taken
             waiting -= taken
             if taken < first:
@@ -333,6 +353,10 @@ class Fleet:
         if not queue:
             del self.queues[slot]
         self.waiting[slot] = waiting if queue else 0.0
+
+    def _late(self, arrived: float, amount: float) -> None:
+        self.counts.late += amount
+        self._miss(arrived, amount)
 
     def _miss(self, arrived: float, amount: float) -> None:
         second = int(arrived)
@@ -368,7 +392,6 @@ class Fleet:
 def fill(load: np.ndarray, amount: float) -> np.ndarray:
     """Splits `amount` so that the least loaded are filled up first, all to one level."""
     order = np.sort(load)
-    levels = (amount + np.cumsum(order)) / np.arange(1, len(order) + 1)
-    above = np.append(order[1:], np.inf)
-    level = levels[int(np.argmax(levels <= above))]
+    # The level with the k emptiest filled falls with k as long as the next one is below it.
+    level = ((amount + order.cumsum()) / np.arange(1, len(order) + 1)).min()
     return np.maximum(0.0, level - load)

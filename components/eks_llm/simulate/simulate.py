@@ -13,8 +13,8 @@ from .traffic import Trace
 
 SCRAPE_SECONDS = 10
 """As serving/observability.py sets it."""
-MOST_PARTS = 20
-"""A time step of the trace is split into as many at most, for requests that are shorter than it."""
+COARSEST, MOST_PARTS = 1.5, 20
+"""A time step is as long as so many stages of a request at most, and is split into as many parts at most."""
 DRAIN_LIMIT = 7200
 """Seconds after the traffic, at most, until the last request ends and the replicas are back at their minimum."""
 
@@ -100,7 +100,7 @@ def simulate(trace: Trace, service: Service, scaler: Autoscaler, seed: int = 1) 
     rows: list[tuple[float, ...]] = []
     desired, index, received = scaler.min, 0, 0.0
     scrape = poll = sync = 0.0
-    parts = max(1, min(MOST_PARTS, math.ceil(trace.step / replica.shortest_stage)))
+    parts = max(1, min(MOST_PARTS, math.ceil(trace.step / (COARSEST * replica.shortest_stage))))
     while True:
         now = index * trace.step
         if now >= scrape:
