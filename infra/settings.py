@@ -6,23 +6,26 @@ module adds what only the whole stack can know: that names meet, that ranges do 
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 import pulumi
-from pulumi.runtime.config import is_config_secret
-from pydantic import TypeAdapter, ValidationError, field_validator
+from pulumi.runtime.config import CONFIG, get_config_env, is_config_secret
+from pydantic import BeforeValidator, Strict, TypeAdapter, ValidationError, field_validator
 
 from eks_llm.aws.cluster import ClusterSettings
 from eks_llm.aws.network import NetworkSettings
 from eks_llm.aws.node_pool import PoolSettings
+from eks_llm.aws.nodes import release_problem
 from eks_llm.aws.weights import WeightsSettings
 from eks_llm.catalog.eks import AmiType
 from eks_llm.catalog.images import IMAGES, driver_problem
-from eks_llm.inputs import InvalidArgs, Model, Name, Problem, nearest, problems
+from eks_llm.catalog.regions import OTHER_PARTITIONS, REGIONS
+from eks_llm.inputs import Arn, InvalidArgs, Model, Name, Problem, nearest, problems, shown, unshown
+from eks_llm.names import Tags, name_problem
 from eks_llm.operators.monitoring import MonitoringSettings
 from eks_llm.preflight import check
 from eks_llm.serving.service import ServiceSettings
@@ -39,8 +42,51 @@ NAMESPACE = "inference"
 """Where services run."""
 
 
+LONGEST_ROLE = "-aws-ebs-csi-driver"
+"""What the longest name among the cluster's IAM roles appends to the cluster's."""
+
+
+def _key_name(value: Any) -> Any:
+    """Refuses what is no name of a config key, and then does not repeat it: it may be the API key itself."""
+    if value is None:
+        return value
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,39}", value):
+        raise unshown(
+            "not the name of a config key, such as inferenceApiKey (up to 40 letters, digits, '-' and '_'); "
+            "the API key itself is set with: pulumi config set --secret <name>"
+        )
+    if value in ("platform", GRAFANA_SECRET):
+        raise ValueError("this config key holds something else; choose a name of its own, such as inferenceApiKey")
+    return value
+
+
+def _account_id(value: Any) -> str:
+    """Twelve digits, which YAML reads as a number where they stand without quotes."""
+    if not re.fullmatch(r"\d{12}", str(value)):
+        raise ValueError('not an AWS account id such as "111122223333"')
+    return str(value)
+
+
+class AssumeRole(Model):
+    """A role that the AWS provider takes on; the fields of its `assumeRoles` that a deployment needs."""
+
+    role_arn: Arn
+    external_id: str | None = None
+    session_name: str | None = None
+
+
+class AwsAccess(Model):
+    """How the AWS provider signs in, beside the region: what the stack file says under `aws:…`."""
+
+    profile: str | None = None
+    assume_roles: list[AssumeRole] = []
+    allowed_account_ids: list[Annotated[str, BeforeValidator(_account_id)]] = []
+
+
 class StackService(ServiceSettings):
     """What a stack file says about a service; unlike the component, it can read the shape from a `config.json`."""
+
+    _named = field_validator("api_key_secret", mode="before")(_key_name)
 
     @field_validator("model_shape", mode="before")
     @classmethod
@@ -78,9 +124,9 @@ class Platform(Model):
     """Models that are served."""
     monitoring: MonitoringSettings = MonitoringSettings()
     """Prometheus and Grafana."""
-    tags: dict[str, str] = {}
-    """AWS tags of every resource."""
-    protect: bool = False
+    tags: Tags = {}
+    """AWS tags of every resource. A change rolls every GPU node, one after the other: instances carry them too."""
+    protect: Annotated[bool, Strict()] = False
     """Refuse to delete or replace the network, the cluster and the bucket. Pulumi meets that refusal only after it has
     begun: a `pulumi destroy` still takes the services, operators and node pools away first. Default false."""
 
@@ -97,6 +143,7 @@ class Settings:
 
     platform: Platform
     region: str
+    access: AwsAccess
     config: pulumi.Config
     report: Report
     """What the stack needs and costs."""
@@ -116,20 +163,22 @@ def load(config: pulumi.Config, stack: str) -> Settings:
 
     Raises `InvalidArgs` with every problem: file, key path, bad value, what would be right.
     """
+    keys = {**get_config_env(), **CONFIG.get()}
+    if not keys:
+        needed = f"it needs aws:region and {config.name}:platform below `config:`, see docs/reference/stack-file.md"
+        raise InvalidArgs(f"Pulumi.{stack}.yaml", [Problem("", f"the file is empty or has no configuration; {needed}")])
     found: list[Problem] = []
-    region = pulumi.Config("aws").get("region") or ""
-    if not re.fullmatch(r"[a-z]{2}(-[a-z]+)+-\d", region):
-        found.append(Problem("aws:region", f"{region!r} is not an AWS region such as us-west-2"))
-
-    sections, bad = _sections(_raw(config))
+    region, access = _region(keys.get("aws:region", ""), found), _access(keys, found)
+    sections, bad = _sections(_parsed(config.get("platform")))
     found += bad
+    found += _cluster_name(f"{config.name}-{stack}")
     found += [problem for rule in RULES for problem in rule(sections, region)]
     report, bad = _sized(sections, region)
     found += bad
     found += [Problem(_full(finding.path), finding.message) for finding in report.errors]
-    found += _plain_secrets(config, sections)
+    found += _own_keys(config, keys, sections)
     if found:
-        raise InvalidArgs(f"Pulumi.{stack}.yaml", sorted(set(found), key=lambda problem: problem.path))
+        raise InvalidArgs(f"Pulumi.{stack}.yaml", sorted(dict.fromkeys(found), key=lambda problem: problem.path))
 
     platform = Platform.model_construct(**vars(sections))
     unset = [f"{config.name}:{key}: not set; run: pulumi config set --secret {key}" for key in platform.secret_keys
@@ -137,30 +186,59 @@ def load(config: pulumi.Config, stack: str) -> Settings:
     if unset and not pulumi.runtime.is_dry_run():
         raise InvalidArgs(f"Pulumi.{stack}.yaml", [Problem("", text) for text in unset])
     sized = [f"{_full(finding.path)}: {finding.message}" for finding in report.warnings]
-    for warning in (*unset, *_warnings(platform), *sized):
+    for warning in (*unset, *_warnings(platform, access), *sized):
         pulumi.log.warn(warning)
-    return Settings(platform, region, config, report)
+    return Settings(platform, region, access, config, report)
 
 
 # Reading ------------------------------------------------------------------------------------------------------------
 
 
-def _raw(config: pulumi.Config) -> Any:
-    text = config.get("platform")
+def _parsed(text: str | None) -> Any:
+    """A config value that may be structured: Pulumi hands objects and lists over as JSON."""
     try:
         return json.loads(text) if text else None
     except json.JSONDecodeError:
         return text
 
 
+def _region(text: str, found: list[Problem]) -> str:
+    """`aws:region`; empty where it is none, so that no rule compares with it."""
+    if text in REGIONS:
+        return text
+    if partition := OTHER_PARTITIONS.get(text):
+        problem = f"{text!r} is in the partition {partition}, and the components write ARNs of the partition aws only"
+    else:
+        hint = nearest(text, list(REGIONS))
+        problem = f"{shown(text)} is not an AWS region{hint if hint.startswith(';') else ' such as us-west-2'}"
+    found.append(Problem("aws:region", problem))
+    return ""
+
+
+def _access(keys: Mapping[str, str], found: list[Problem]) -> AwsAccess:
+    """The sign-in. The AWS provider is an explicit one, so no other `aws:` key would reach it."""
+    given = {key.removeprefix("aws:"): text for key, text in keys.items() if key.startswith("aws:")}
+    known = ["region", *(field.alias or name for name, field in AwsAccess.model_fields.items())]
+    for key in given.keys() - set(known):
+        hint = "; use platform.tags" if key == "defaultTags" else nearest(key, known)
+        found.append(Problem(f"aws:{key}", f"this program does not pass it on, so it would be ignored{hint}"))
+    used = {key: text if key == "profile" else _parsed(text) for key, text in given.items() if key in known[1:]}
+    try:
+        return AwsAccess.model_validate(used)
+    except ValidationError as error:
+        found += [Problem(f"aws:{problem.path}", problem.message) for problem in problems(error, AwsAccess)]
+        return AwsAccess()
+
+
 def _sections(raw: Any) -> tuple[SimpleNamespace, list[Problem]]:
     """Each section on its own, so that an error in one does not hide the errors of another.
 
-    A section (or pool, or service) that is wrong is absent from the result.
+    A section (or pool, or service) that is wrong is absent from the result. `pool_names` and `secret_names` are those
+    that the file holds, also in what is wrong: a rule must not call a name missing that only stands in a broken part.
     """
-    sections = SimpleNamespace()
+    sections = SimpleNamespace(pool_names=None, secret_names=set())
     if not isinstance(raw, dict) or not raw:
-        what = "is missing or empty" if not raw else f"is {raw!r}, not a mapping"
+        what = "is missing or empty" if not raw else f"is {shown(raw)}, not a mapping"
         return sections, [Problem("platform", f"{what}; it describes the stack, see docs/reference/stack-file.md")]
     fields = {field.alias or name: (name, field) for name, field in Platform.model_fields.items()}
     found = [Problem(f"platform.{key}", f"unknown key{nearest(key, list(fields))}") for key in raw if key not in fields]
@@ -174,16 +252,21 @@ def _sections(raw: Any) -> tuple[SimpleNamespace, list[Problem]]:
         elif get_origin(field.annotation) is dict and get_args(field.annotation)[1] is not str:
             setattr(sections, name, _items(raw[key], get_args(field.annotation)[1], path, found))
         else:
-            _, ok = _checked(field.annotation, raw[key], path, found)
+            type_: Any = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+            value, ok = _checked(type_, raw[key], path, found)
             if ok:
-                setattr(sections, name, _)
+                setattr(sections, name, value)
+    if isinstance(pools := raw.get("gpuPools"), dict):
+        sections.pool_names = list(pools)
+    services = raw["services"].values() if isinstance(raw.get("services"), dict) else ()
+    sections.secret_names = {str(service.get("apiKeySecret")) for service in services if isinstance(service, dict)}
     return sections, found
 
 
 def _items(raw: Any, model: type[Model], path: str, found: list[Problem]) -> dict[str, Any]:
     """The named members of a section such as `services`, without those that are wrong."""
     if not isinstance(raw, dict):
-        found.append(Problem(path, f"{raw!r} is not a mapping from names to settings"))
+        found.append(Problem(path, f"{shown(raw)} is not a mapping from names to settings"))
         return {}
     members: dict[str, Any] = {}
     for name, value in raw.items():
@@ -222,7 +305,7 @@ def _zones(sections: SimpleNamespace, region: str) -> Iterator[Problem]:
 
 
 def _some_pool(sections: SimpleNamespace, _region: str) -> Iterator[Problem]:
-    if getattr(sections, "gpu_pools", None) == {}:
+    if sections.pool_names == []:
         yield Problem("platform.gpuPools", "empty; services run on a pool of GPU nodes")
 
 
@@ -236,15 +319,22 @@ def _ranges(sections: SimpleNamespace, _region: str) -> Iterator[Problem]:
 
 
 def _placement(sections: SimpleNamespace, _region: str) -> Iterator[Problem]:
-    pools = getattr(sections, "gpu_pools", {})
     for name, service in getattr(sections, "services", {}).items():
-        path = f"platform.services.{name}"
-        if service.pool not in pools:
-            yield Problem(f"{path}.pool", f"no pool {service.pool!r}{nearest(service.pool, list(pools))}")
-            continue
-        pool = pools[service.pool]
-        if problem := driver_problem(IMAGES[service.runtime.value], pool.ami_type.facts.driver):
-            yield Problem(f"{path}.runtime", problem)
+        path, names = f"platform.services.{name}", sections.pool_names
+        if names and service.pool not in names:
+            yield Problem(f"{path}.pool", f"no pool {service.pool!r}{nearest(service.pool, names)}")
+        if pool := getattr(sections, "gpu_pools", {}).get(service.pool):
+            for key, problem in service.misfits(pool.instance_type):
+                yield Problem(f"{path}.{key}", problem)
+            if problem := driver_problem(IMAGES[service.runtime.value], pool.ami_type.facts.driver):
+                yield Problem(f"{path}.runtime", problem)
+
+
+def _releases(sections: SimpleNamespace, _region: str) -> Iterator[Problem]:
+    cluster = getattr(sections, "cluster", None)
+    for name, pool in getattr(sections, "gpu_pools", {}).items():
+        if cluster and pool.ami_release and (problem := release_problem(pool.ami_release, cluster.version)):
+            yield Problem(f"platform.gpuPools.{name}.amiRelease", problem)
 
 
 def _sized(sections: SimpleNamespace, region: str) -> tuple[Report, list[Problem]]:
@@ -255,7 +345,13 @@ def _sized(sections: SimpleNamespace, region: str) -> tuple[Report, list[Problem
         prices = own_prices.read(ROOT)
     except ValueError as error:
         bad = [Problem("", str(error))]
-    pools, services = getattr(sections, "gpu_pools", {}), getattr(sections, "services", {})
+    pools = getattr(sections, "gpu_pools", {})
+    # Of what cannot run on its nodes, the arithmetic would only say more that is not true.
+    services = {
+        name: service
+        for name, service in getattr(sections, "services", {}).items()
+        if service.pool in pools and not any(service.misfits(pools[service.pool].instance_type))
+    }
     return check(region, pools, services, **rest, prices=prices), bad
 
 
@@ -281,22 +377,42 @@ def _weights_buckets(sections: SimpleNamespace, _region: str) -> Iterator[Proble
             )
 
 
-RULES = [_some_pool, _zones, _ranges, _placement, _one_ami_family, _weights_buckets]
+RULES = [_some_pool, _zones, _ranges, _placement, _releases, _one_ami_family, _weights_buckets]
 
 
-def _plain_secrets(config: pulumi.Config, sections: SimpleNamespace) -> Iterator[Problem]:
-    named = [service.api_key_secret for service in getattr(sections, "services", {}).values()]
-    for key in sorted({GRAFANA_SECRET, *filter(None, named)}):
-        full = f"{config.name}:{key}"
-        if config.get(key) is not None and not is_config_secret(full):
+def _cluster_name(name: str) -> Iterator[Problem]:
+    if problem := name_problem(name, LONGEST_ROLE):
+        yield Problem("", f"project and stack name the cluster, {name!r}: {problem}; choose another stack name")
+
+
+def _own_keys(config: pulumi.Config, keys: Mapping[str, str], sections: SimpleNamespace) -> Iterator[Problem]:
+    secrets = {GRAFANA_SECRET, *sections.secret_names}
+    for full in keys:
+        namespace, _, key = full.partition(":")
+        if namespace != config.name or key == "platform" or is_config_secret(full):
+            continue
+        if key in secrets:
             yield Problem(full, f"a secret in plain text; run: pulumi config set --secret {key}")
+        else:
+            yield Problem(full, f"unknown key{nearest(key, ['platform', GRAFANA_SECRET])}")
 
 
 # Warnings -----------------------------------------------------------------------------------------------------------
 
 
-def _warnings(platform: Platform) -> Iterator[str]:
+def _warnings(platform: Platform, access: AwsAccess) -> Iterator[str]:
+    if access.profile or access.assume_roles:
+        key = "aws:profile" if access.profile else "aws:assumeRoles"
+        yield (
+            f"{key}: the Kubernetes provider signs in with the AWS CLI, which does not know of it: "
+            "set AWS_PROFILE to a profile of that identity too"
+        )
     used = {service.pool for service in platform.services.values()}
     for name, pool in platform.gpu_pools.items():
         if name not in used:
             yield f"gpuPools.{name}: no service uses this pool ({pool.nodes.min} to {pool.nodes.max} nodes)"
+    for name, service in platform.services.items():
+        image = IMAGES[service.runtime.value]
+        if image.digest is None:
+            pin = "whoever can push this tag changes what the pods run; docs/images.md says how to pin it"
+            yield f"services.{name}: image {image.reference} has no digest: {pin}"

@@ -8,6 +8,7 @@ import inspect
 import re
 import sys
 import textwrap
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from itertools import pairwise
 from pathlib import Path
@@ -17,9 +18,14 @@ from typing import Annotated, Any, Union, cast, get_args, get_origin
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(ROOT / "infra")]
 
+from pydantic import BaseModel  # noqa: E402
 from pydantic.fields import FieldInfo  # noqa: E402
 
-from eks_llm.inputs import Model, Quantity  # noqa: E402
+from eks_llm.catalog.instances import GPUS, INSTANCES  # noqa: E402
+from eks_llm.catalog.models import MODELS, ModelShape  # noqa: E402
+from eks_llm.catalog.quantization import KV_CACHES, QUANTIZATIONS  # noqa: E402
+from eks_llm.catalog.regions import REGIONS  # noqa: E402
+from eks_llm.inputs import Model, Quantity, models_in  # noqa: E402
 from settings import Platform  # noqa: E402
 
 PAGE = Path(__file__).with_name("stack-file.md")
@@ -31,7 +37,22 @@ A stack is described by one object, `<project>:platform`, in `Pulumi.<stack>.yam
 are refused, and every problem is reported at once. Times and sizes carry a unit: `820ms`, `90s`, `10m`, `2h`; `512MiB`,
 `200GiB`, `2TiB`. Secrets are never part of it: set them with `pulumi config set --secret <key>`.
 `Pulumi.dev.yaml` and `Pulumi.prod.yaml` are complete examples.
+
+Beside it, `aws:region` is required, and `aws:profile`, `aws:assumeRoles` (each `roleArn`, `externalId`, `sessionName`)
+and `aws:allowedAccountIds` reach the AWS provider; no other `aws:` key does, so others are refused. Project and stack
+name the cluster, `<project>-<stack>`: at most 37 lower-case letters, digits and '-'.
 """
+
+LISTS = {
+    "catalog.models.MODELS": "[models](#models)",
+    "catalog.models.ModelShape": "[modelShape](#modelshape)",
+    "catalog.quantization.QUANTIZATIONS": "[quantizations](#quantizations)",
+    "catalog.quantization.KV_CACHES": "[KV-cache formats](#kv-cache-formats)",
+}
+"""Where the page shows what docstrings name in Python's way."""
+
+PHRASES = {" of `subnet_id`": "", "all keys above but `region`": "all keys above"}
+"""What docstrings say of arguments that the program fills in, so that a stack file does not have them."""
 
 
 def field_docs(owner: type) -> dict[str, str]:
@@ -56,13 +77,6 @@ def documented(model: type[Model]) -> dict[str, str]:
     return docs
 
 
-def models_in(annotation: Any) -> list[type[Model]]:
-    """The settings models that an annotation mentions."""
-    if isinstance(annotation, type) and issubclass(annotation, Model):
-        return [annotation]
-    return [model for arg in get_args(annotation) for model in models_in(arg)]
-
-
 def type_name(annotation: Any) -> str:  # noqa: PLR0911 one per kind of type
     """An annotation in a reader's words."""
     origin, args = get_origin(annotation), get_args(annotation)
@@ -80,6 +94,8 @@ def type_name(annotation: Any) -> str:  # noqa: PLR0911 one per kind of type
         return f"{annotation.__name__.lower()} such as `{annotation.example}`"
     if isinstance(annotation, type) and issubclass(annotation, Model):
         return "object, below"
+    if annotation is ModelShape:
+        return "object, [below](#modelshape)"
     names = {
         "AwareDatetime": "time with a zone",
         "str": "text",
@@ -95,7 +111,7 @@ def default_text(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
-    if value is None or isinstance(value, Model) or value in ({}, []):
+    if value is None or isinstance(value, Model) or value in ({}, [], ""):
         return "optional"
     if isinstance(value, Enum):
         return f"default `{value.value}`"
@@ -113,23 +129,97 @@ def section(path: str, model: type[Model]) -> str:
     below: list[str] = []
     for name, field in model.model_fields.items():
         key = field.alias or name
-        # Arguments name themselves in Python's way; the stack file writes the same names in camelCase.
-        doc = re.sub(r"`([a-z]+(?:_[a-z]+)+)`", lambda m: "`" + _camel(m[1]) + "`", docs.get(name, ""))
+        doc = _in_words_of_the_file(docs.get(name, ""))
         kind = type_name(Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation)
-        needed = default_text(field) if "default" not in doc.lower() else ""
+        needed = default_text(field) if field.is_required() or "default" not in doc.lower() else ""
         lines.append(f"| `{key}` | {'; '.join(filter(None, (kind, needed)))} | {doc.replace('|', chr(92) + '|')} |")
         named = get_origin(field.annotation) is dict
-        below += [section(f"{path}.{key}{'.<name>' if named else ''}", inner) for inner in models_in(field.annotation)]
+        inner = [model for model in models_in(field.annotation) if issubclass(model, Model)]
+        below += [section(f"{path}.{key}{'.<name>' if named else ''}", model) for model in inner]
     return "\n".join([*lines, "", *below])
 
 
-def _camel(name: str) -> str:
-    head, *tail = name.split("_")
-    return head + "".join(part.capitalize() for part in tail)
+def keys_of(model: type[BaseModel]) -> dict[str, str]:
+    """Every key below a model: its name in Python, and in a stack file."""
+    keys = {name: field.alias or name for name, field in model.model_fields.items()}
+    for field in model.model_fields.values():
+        for inner in models_in(field.annotation):
+            keys |= keys_of(inner)
+    return keys
+
+
+KEYS = keys_of(Platform)
+
+
+def _in_words_of_the_file(doc: str) -> str:
+    """A docstring, which names arguments in Python's way, for readers of a stack file."""
+    for phrase, instead in PHRASES.items():
+        doc = doc.replace(phrase, instead)
+    doc = re.sub(r"`([a-z_.]+)`", lambda m: "`" + ".".join(KEYS.get(key, key) for key in m[1].split(".")) + "`", doc)
+    return re.sub(r"`(catalog\.\w+\.\w+)`", lambda m: LISTS[m[1]], doc)
+
+
+def table(*rows: Iterable[object]) -> str:
+    head, *rest = [f"| {' | '.join(map(str, row))} |" for row in rows]
+    return "\n".join([head, "|" + "---|" * head.count(" | ") + "---|", *rest])
+
+
+def lists() -> Iterator[str]:
+    """What the catalogue knows, and so a stack file may name."""
+    yield "## Models\n\nFor `model`. Any other model needs a `modelShape`."
+    yield table(
+        ("name", "Hugging Face", "longest context"),
+        *((f"`{name}`", shape.huggingface, f"{shape.max_position:,}") for name, shape in MODELS.items()),
+    )
+    yield (
+        "## modelShape\n\nFor a model that is not in the list: `{configJson: path}`, or these fields, which the "
+        "model's `config.json` has under other names."
+    )
+    docs = field_docs(ModelShape)
+    yield table(
+        ("key", "value", "", ""),
+        *(
+            (
+                f"`{field.alias}`",
+                type_name(field.annotation),
+                default_text(field),
+                _in_words_of_the_file(docs.get(name, "")),
+            )
+            for name, field in ModelShape.model_fields.items()
+        ),
+    )
+    yield "## Quantizations"
+    yield table(
+        ("name", "format", "bits per weight", "compute capability at least", "on A100"),
+        *(
+            (f"`{name}`", item.name, f"{item.linear_bits:g}", item.min_compute_capability, item.on_a100)
+            for name, item in QUANTIZATIONS.items()
+        ),
+    )
+    yield "## KV-cache formats\n\nFor `engine.kvCacheDtype`."
+    yield table(
+        ("name", "bytes", "compute capability at least"),
+        *((f"`{name}`", item.bytes, item.min_compute_capability) for name, item in KV_CACHES.items()),
+    )
+    yield "## Instance types\n\nFor `gpuPools.<name>.instanceType`."
+    yield table(
+        ("name", "GPUs", "vCPUs", "NVMe, GB", "EFA interfaces"),
+        *(
+            (
+                f"`{name}`",
+                f"{item.gpus} x {GPUS[item.gpu].name}",
+                item.vcpus,
+                item.nvme_gb or "none",
+                item.efa or "none",
+            )
+            for name, item in INSTANCES.items()
+        ),
+    )
+    yield f"## Regions\n\nFor `aws:region`: {', '.join(f'`{region}`' for region in REGIONS)}."
 
 
 def page() -> str:
-    return f"{HEAD}\n{section('platform', Platform).rstrip()}\n"
+    return "\n\n".join([f"{HEAD}\n{section('platform', Platform).rstrip()}", *lists()]) + "\n"
 
 
 if __name__ == "__main__":

@@ -169,7 +169,8 @@ def test_nothing_of_a_run_stays_behind(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_every_problem_of_a_component_is_one_line(tmp_path: Path) -> None:
     program = (
-        "from eks_llm.aws.network import Network\nNetwork('n', {'region': 'x', 'zones': ['a'], 'cidr': 'b', 'c': 1})"
+        "from eks_llm.aws.network import Network\n"
+        "Network('n', {'region': 'us-west-2', 'zones': ['a'], 'cidr': 'b', 'c': 1})"
     )
     lines = outcome(project(tmp_path, program)).splitlines()
     assert len(lines) == 3

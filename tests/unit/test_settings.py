@@ -89,7 +89,7 @@ BAD: list[tuple[str, Callable[[dict[str, Any]], None], str, str]] = [
     # what is wrong, how, the key path that the message names, a part of the message
     ("unknown key", put(f"{SERVICE}.tensorParalel", 2), f"{SERVICE}.tensorParalel", "did you mean 'tensorParallel'?"),
     ("unknown section", put("gpuPool", {}), "gpuPool", "did you mean 'gpuPools'?"),
-    ("wrong type", put(f"{POOL}.nodes.max", "two"), f"{POOL}.nodes.max", "'two'"),
+    ("wrong type", put(f"{POOL}.nodes.max", "two"), f"{POOL}.nodes.max", "'two': write a whole number"),
     ("not a mapping", put("services", ["llama"]), "services", "not a mapping"),
     ("bad unit", put(f"{SERVICE}.slo", {"ttftP99": "820 msec"}), f"{SERVICE}.slo.ttftP99", "ms, s, m, h"),
     ("no unit", put(f"{POOL}.rootVolume", 200), f"{POOL}.rootVolume", "MiB, GiB, TiB"),
@@ -100,9 +100,9 @@ BAD: list[tuple[str, Callable[[dict[str, Any]], None], str, str]] = [
     ("TP and heads", put(f"{SERVICE}.tensorParallel", 3), f"{SERVICE}.tensorParallel", "does not divide"),
     ("TP and node", put(f"{SERVICE}.tensorParallel", 16), f"{SERVICE}.tensorParallel", "the 8 GPU(s) of a node"),
     ("nodes max < min", put(f"{POOL}.nodes", {"min": 3, "max": 2}), f"{POOL}.nodes", "min 3"),
-    ("replicas max < min", put(f"{SERVICE}.scaling.min", 5), f"{SERVICE}.scaling", "5"),
+    ("replicas max < min", put(f"{SERVICE}.scaling.min", 5), f"{SERVICE}.scaling.max", "less than min 5"),
     ("CIDRs overlap", put("cluster.serviceCidr", "10.10.0.0/20"), "cluster.serviceCidr", "overlaps network.cidr"),
-    ("one zone", put("network.zones", ["us-west-2b"]), "network", "at least two zones"),
+    ("one zone", put("network.zones", ["us-west-2b"]), "network.zones", "at least two zones"),
     ("zone elsewhere", put("network.zones", ["us-west-2b", "us-east-1a"]), "network.zones", "not in region us-west-2"),
     ("pool's zone", put(f"{POOL}.zone", "us-west-2d"), f"{POOL}.zone", "no subnet"),
     ("block without id", put(f"{POOL}.capacity", {"kind": "capacityBlock"}), f"{POOL}.capacity", "needs the id"),
@@ -122,13 +122,30 @@ BAD: list[tuple[str, Callable[[dict[str, Any]], None], str, str]] = [
     ),
     ("open endpoint", put("cluster.publicAccessCidrs", ["0.0.0.0/0"]), "cluster.publicAccessCidrs", "to the internet"),
     ("old Kubernetes", put("cluster.version", "1.30"), "cluster.version", "1.30"),
-    ("Kubernetes as a number", put("cluster.version", 1.35), "cluster.version", "1.35"),
+    ("Kubernetes as a number", put("cluster.version", 1.35), "cluster.version", 'write it in quotes, such as "1.35"'),
     ("Unicode name", lambda c: c["services"].update({"löwe": c["services"]["llama"]}), "services.löwe", "a-z"),
     ("long name", lambda c: c["services"].update({"l" * 64: c["services"]["llama"]}), f"services.{'l' * 64}", "64"),
     ("required key", drop("gpuPools"), "gpuPools", "required"),
     ("nobody is admin", put("cluster.admins", []), "cluster.admins", "at least one administrator"),
-    ("other bucket", put(f"{SERVICE}.weights", "s3://other/llama/"), f"{SERVICE}.weights", "weights.bucket"),
+    (
+        "other bucket",
+        put(f"{SERVICE}.weights", "s3://other/llama/"),
+        f"{SERVICE}.weights",
+        "weights.bucket",
+    ),
     ("not S3", put(f"{SERVICE}.weights", "/models/llama"), f"{SERVICE}.weights", "s3://"),
+    ("climbing prefix", put(f"{SERVICE}.weights", "s3://acme-weights/a/../b/"), f"{SERVICE}.weights", "'..'"),
+    ("AMI of another minor", put(f"{POOL}.amiRelease", "1.34.5-20260714"), f"{POOL}.amiRelease", "for Kubernetes 1.35"),
+    ("endpoint twice", put("network.interfaceEndpoints", ["sts", "sts"]), "network.interfaceEndpoints", "sts"),
+    ("endpoint of S3", put("network.interfaceEndpoints", ["s3"]), "network.interfaceEndpoints", "s3"),
+    ("pool is a list", put("gpuPools", ["a100"]), "gpuPools", "is not a mapping from names to settings"),
+    ("no pool", put("gpuPools", {}), "gpuPools", "empty; services run on a pool of GPU nodes"),
+    ("absurd TP", put(f"{SERVICE}.tensorParallel", 10**12), f"{SERVICE}.tensorParallel", "does not divide"),
+    ("TP true", put(f"{SERVICE}.tensorParallel", True), f"{SERVICE}.tensorParallel", "true: write a whole number"),
+    ("protect as text", put("protect", "yes"), "protect", "'yes': write true or false, without quotes"),
+    ("AWS's own tag", put("tags", {"aws:owner": "me"}), "tags", "AWS keeps tags that begin with aws: for itself"),
+    ("nothing", put("network.zones", None), "network.zones", "nothing stands here (null); give a value, or leave"),
+    ("endless list", put("services", ["x"] * 5000), "services", "'x'… is not a mapping"),
     ("too few GPUs", put(f"{SERVICE}.scaling.max", 9), f"{POOL}.nodes.max", "ask for 18"),
 ]
 
@@ -137,8 +154,11 @@ BAD: list[tuple[str, Callable[[dict[str, Any]], None], str, str]] = [
 def test_refuses(change: Callable[[dict[str, Any]], None], path: str, message: str) -> None:
     content = platform()
     change(content)
-    lines = problems(content)
-    assert [line for line in lines if line.startswith(f"Pulumi.prod.yaml: platform.{path}") and message in line], lines
+    with pytest.raises(InvalidArgs) as error:
+        settings(content)
+    assert [problem.path for problem in error.value.problems] == [f"platform.{path}"]
+    assert message in str(error.value)
+    assert str(error.value).startswith("Pulumi.prod.yaml: ")
 
 
 def test_a_sound_stack_loads() -> None:
@@ -151,15 +171,103 @@ def test_all_problems_come_at_once_also_those_that_cross_sections() -> None:
     content["gpuPools"]["b"] = {"instanceType": "p4d.24xlarge", "zone": "us-west-2b", "nodes": {"min": 2, "max": 1}}
     content["services"]["llama"]["pool"] = "a101"
     content["services"]["other"] = {"model": "nothing"}
-    text = "\n".join(problems(content, aws__region="mars"))
-    for part in ("aws:region", "network.zone:", "gpuPools.b.nodes", "services.llama.pool", "services.other.weights"):
-        assert part in text, part
+    with pytest.raises(InvalidArgs) as error:
+        settings(content, aws__region="mars")
+    assert [problem.path for problem in error.value.problems] == [
+        "aws:region",
+        "platform.gpuPools.b.nodes",
+        "platform.network.zone",
+        "platform.services.llama.pool",
+        *(f"platform.services.other.{key}" for key in ("pool", "runtime", "weights")),
+    ]
 
 
 @pytest.mark.parametrize("content", [None, {}, "text", []])
 def test_an_empty_or_shapeless_stack_is_refused(content: Any) -> None:
     lines = problems(content)
     assert lines == [line for line in lines if line.startswith("Pulumi.prod.yaml: platform: ")]
+
+
+def test_an_empty_stack_file_is_named_as_such() -> None:
+    with pytest.raises(InvalidArgs) as error:
+        record(lambda: load(pulumi.Config(), "prod"), stack="prod", config={})
+    assert error.value.messages == [
+        "Pulumi.prod.yaml: the file is empty or has no configuration; it needs aws:region and eks-llm:platform below "
+        "`config:`, see docs/reference/stack-file.md"
+    ]
+
+
+# Keys beside `platform` ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"eks-llm__platfrom": "x"}, "eks-llm:platfrom: unknown key; did you mean 'platform'?"),
+        ({"eks-llm__apiKey": "sk"}, "eks-llm:apiKey: unknown key (known: grafanaAdminPassword, platform)"),
+        (
+            {"aws__profle": "x"},
+            "aws:profle: this program does not pass it on, so it would be ignored; did you mean 'profile'?",
+        ),
+        (
+            {"aws__defaultTags": '{"tags": {}}'},
+            "aws:defaultTags: this program does not pass it on, so it would be ignored; use platform.tags",
+        ),
+        (
+            {"aws__assumeRoles": '[{"roleArn": "admin"}]'},
+            "aws:assumeRoles[0].roleArn: 'admin': not an ARN such as arn:aws:iam::111122223333:role/platform-admin",
+        ),
+        (
+            {"aws__allowedAccountIds": "[7]"},
+            'aws:allowedAccountIds[0]: 7: not an AWS account id such as "111122223333"',
+        ),
+        ({"aws__region": "mars-west-2"}, "aws:region: 'mars-west-2' is not an AWS region; did you mean 'us-west-2'?"),
+        ({"aws__region": None}, "aws:region: '' is not an AWS region such as us-west-2"),
+        (
+            {"aws__region": "us-gov-west-1"},
+            "aws:region: 'us-gov-west-1' is in the partition aws-us-gov, and the components write ARNs of the "
+            "partition aws only",
+        ),
+        (
+            {"aws__region": "cn-north-1"},
+            "aws:region: 'cn-north-1' is in the partition aws-cn, and the components write ARNs of the partition aws "
+            "only",
+        ),
+    ],
+)
+def test_refuses_other_keys(config: dict[str, Any], message: str) -> None:
+    assert problems(platform(), **config) == [f"Pulumi.prod.yaml: {message}"]
+
+
+def test_how_to_sign_in_reaches_the_aws_provider() -> None:
+    role = {"roleArn": "arn:aws:iam::111122223333:role/deploy", "externalId": "x"}
+    keys: dict[str, Any] = {"aws__profile": "infra", "aws__allowedAccountIds": "[111122223333]"}
+    loaded, warnings = settings(platform(), **keys, aws__assumeRoles=json.dumps([role]))
+    assert loaded.access.args() == {
+        "profile": "infra",
+        "assume_roles": [{"role_arn": role["roleArn"], "external_id": "x"}],
+        "allowed_account_ids": ["111122223333"],
+    }
+    assert [warning for warning in warnings if warning.startswith("aws:profile: ")] == [
+        "aws:profile: the Kubernetes provider signs in with the AWS CLI, which does not know of it: set AWS_PROFILE "
+        "to a profile of that identity too"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stack", "why"),
+    [
+        ("x" * 30, "38 characters; at most 37, as its IAM role"),
+        ("My.Stack", "a name has lower-case letters a-z, digits and '-'"),
+    ],
+)
+def test_the_stack_names_the_cluster(stack: str, why: str) -> None:
+    config = {"aws:region": "us-west-2", "eks-llm:platform": platform()}
+    with pytest.raises(InvalidArgs) as error:
+        record(lambda: load(pulumi.Config(), stack), stack=stack, config=config)
+    (message,) = error.value.messages
+    assert f"project and stack name the cluster, 'eks-llm-{stack}': {why}" in message
+    assert message.endswith("; choose another stack name")
 
 
 # Shapes and prices from files ---------------------------------------------------------------------------------------
@@ -274,6 +382,36 @@ def test_a_secret_in_plain_text_is_refused_and_not_repeated() -> None:
     ]
 
 
+NO_KEY_NAME = (
+    "not the name of a config key, such as inferenceApiKey (up to 40 letters, digits, '-' and '_'); the API key itself "
+    "is set with: pulumi config set --secret <name>"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("", NO_KEY_NAME),
+        ("sk-proj-" + "Ab9" * 14, NO_KEY_NAME),
+        ("p@ss word", NO_KEY_NAME),
+        (12345678, NO_KEY_NAME),
+        (
+            "platform",
+            "'platform': this config key holds something else; choose a name of its own, such as inferenceApiKey",
+        ),
+        (
+            "grafanaAdminPassword",
+            "'grafanaAdminPassword': this config key holds something else; choose a name of its own, such as "
+            "inferenceApiKey",
+        ),
+    ],
+)
+def test_an_api_key_is_named_not_pasted(name: Any, message: str) -> None:
+    content = platform()
+    content["services"]["llama"]["apiKeySecret"] = name
+    assert problems(content) == [f"Pulumi.prod.yaml: platform.services.llama.apiKeySecret: {message}"]
+
+
 def test_a_preview_warns_of_missing_secrets_and_an_update_stops() -> None:
     content = platform()
     content["services"]["llama"]["apiKeySecret"] = "apiKey"
@@ -297,6 +435,22 @@ def test_warns_of_a_pool_that_no_service_uses() -> None:
     content = platform()
     content["gpuPools"]["spare"] = copy.deepcopy(content["gpuPools"]["a100"])
     assert [w for w in settings(content)[1] if w.startswith("gpuPools.spare: no service uses this pool")]
+
+
+def test_warns_of_an_image_without_a_digest() -> None:
+    content = platform()
+    assert not [warning for warning in settings(content)[1] if "digest" in warning]
+    content["services"]["llama"]["runtime"] = "triton"
+    assert [warning for warning in settings(content)[1] if "digest" in warning] == [
+        "services.llama: image nvcr.io/nvidia/tritonserver:26.08-vllm-python-py3 has no digest: whoever can push this "
+        "tag changes what the pods run; docs/images.md says how to pin it"
+    ]
+
+
+def test_the_first_up_of_the_readme_needs_no_services() -> None:
+    config = yaml.safe_load((ROOT / "Pulumi.dev.yaml").read_text(encoding="utf-8"))["config"]
+    del config["eks-llm:platform"]["services"]
+    record(lambda: load(pulumi.Config(), "dev"), stack="dev", config=config)
 
 
 @pytest.mark.parametrize("stack", ["dev", "prod"])
