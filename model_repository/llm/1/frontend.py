@@ -29,7 +29,7 @@ from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 from vllm.v1.metrics.loggers import StatLoggerBase
 
 logger = logging.getLogger("eks_llm.frontend")
-POLL_SECONDS = 0.15
+POLL_SECONDS = 0.1
 """How often cancellation and the drain marker are looked for. Each look costs a round trip per stream."""
 DRAIN_MARGIN_SECONDS = 2.0
 """Streams that outlast the drain budget are ended this much before Triton would cut them."""
