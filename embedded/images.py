@@ -53,7 +53,9 @@ def stands(serving: ServingEnvironment, home: Path) -> dict[str, Stand]:
     path = f"{SHIMS}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     buckets = home / "buckets"
     buckets.mkdir(parents=True, exist_ok=True)
-    weights = Stand(environment={"PATH": path, "AWS_REGION": "local"}, folders={BUCKETS: str(buckets)})
+    # What EKS Pod Identity adds to a pod of this ServiceAccount.
+    identity = {"AWS_REGION": "local", "AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://169.254.170.23/v1/credentials"}
+    weights = Stand(environment={"PATH": path, **identity}, folders={BUCKETS: str(buckets)})
     by_role = {"triton": server, "openai": server, "weights": weights}
     return {IMAGES[role].repository: stand for role, stand in by_role.items()}
 

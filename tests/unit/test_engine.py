@@ -203,6 +203,18 @@ def test_flags_are_spelt_as_vllm_serve_spells_them() -> None:
         ({"loraAdapters": {"a": "/etc"}}, "is not a folder below the weights prefix"),
         ({"speculative": {"method": "eagle", "numSpeculativeTokens": 2}}, "method eagle needs model"),
         ({"speculative": {"method": "ngram", "numSpeculativeTokens": 2, "model": "x"}}, "has no second model"),
+        (
+            {"loraAdapters": {"a=b": "sql"}},
+            "'a=b' is not an adapter's name: letters, digits and ._-, such as support-v2",
+        ),
+        ({"loraAdapters": {"": "sql"}}, "'' is not an adapter's name"),
+        ({"extra": {"port": 1}}, "port cannot be set here: it belongs to the server around the engine"),
+        ({"extra": {"host": "::"}}, "host cannot be set here: it belongs to the server"),
+        ({"extra": {"api_key": "secret"}}, "api_key cannot be set here: it belongs to the server"),
+        ({"extra": {"api_server_count": 2}}, "api_server_count cannot be set here: it belongs to the server"),
+        ({"extra": {"ssl_keyfile": "x"}}, "ssl_keyfile cannot be set here: it belongs to the server"),
+        ({"extra": {"data_parallel_size": 2}}, "data_parallel_size cannot be set here: it belongs to the server"),
+        ({"extra": {"seed": None}}, "seed has no value; leave the key out for vLLM's default"),
         ({"extra": {"max_model_len": 1}}, "max_model_len cannot be set here: set engine.maxModelLen"),
         ({"extra": {"maxModelLen": 1}}, "is not spelt as vLLM spells arguments"),
         ({"gpuMemoryUtilization": 1.2}, "less than or equal to 1"),
@@ -213,6 +225,12 @@ def test_refuses(engine: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError) as error:
         Engine.model_validate(engine)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("value", ["0s", "500ms", "25h", "99999999h"])
+def test_refuses_a_request_time_that_cannot_be_meant(value: str) -> None:
+    with pytest.raises(ValidationError, match="a request takes 1s to 24h"):
+        Limits.model_validate({"requestTimeout": value})
 
 
 def test_refuses_a_request_time_without_unit() -> None:

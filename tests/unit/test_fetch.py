@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from eks_llm.serving.fetch import SCRIPT
+from eks_llm.serving.fetch import SCRIPT, init_container
 
 RCLONE = """#!/bin/sh
 echo "$2" >> "$LOG"
@@ -37,6 +37,7 @@ def node(tmp_path: Path) -> dict[str, str]:
         "CACHE": str(tmp_path / "disks" / "0" / "cache" / "inference-llama"),
         "OWNER": "2000:0",
         "AWS_REGION": "us-west-2",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://169.254.170.23/v1/credentials",
         "LOG": str(tmp_path / "log"),
         "RESULT": "0",
     }
@@ -114,3 +115,27 @@ def test_a_prefix_without_a_model_is_named(node: dict[str, str]) -> None:
     assert code == 1
     assert "s3://acme-models/llama/1/ holds no config.json" in errors
     assert not Path(node["TARGET"] + ".complete").exists()
+
+
+def test_a_pod_that_was_created_too_early_is_told_to_be_replaced(node: dict[str, str]) -> None:
+    del node["AWS_CONTAINER_CREDENTIALS_FULL_URI"]
+    code, errors = run(mounted(SCRIPT), node)
+    assert code == 1
+    assert errors.startswith("No Pod Identity credentials: they are given when a pod is created")
+    assert "may read s3://acme-models/llama/1/. Delete this pod, and the next one gets them." in errors
+    assert copies(node) == []
+
+
+def test_weights_that_are_there_need_no_credentials(node: dict[str, str]) -> None:
+    run(mounted(SCRIPT), node)
+    del node["AWS_CONTAINER_CREDENTIALS_FULL_URI"]
+    assert run(mounted(SCRIPT), node) == (0, "")
+
+
+def test_the_region_of_the_bucket_can_be_said() -> None:
+    def environment(region: str | None) -> dict[str, str]:
+        container = init_container("s3://acme-models/llama/1/", region, "/mnt/k8s-disks/0/cache/a-b", "0:0")
+        return {item["name"]: item["value"] for item in container["env"]}
+
+    assert environment("eu-west-1")["AWS_REGION"] == "eu-west-1"
+    assert "AWS_REGION" not in environment(None)  # Pod Identity adds the cluster's

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pulumi
 import pytest
 
 from eks_llm.catalog.images import IMAGES, driver_problem
@@ -384,8 +385,14 @@ PHI_SHAPE = {
         ({"tensor_parallel": 8, "pipeline_parallel": 2}, "more than the 8 GPU(s) of a node"),
         ({"engine": {"maxModelLen": 9000}}, "engine.max_model_len: 9000 is more than llama-3-8b-instruct was"),
         ({"engine": {"maxNumSeqs": 9, "maxNumBatchedTokens": 8}}, "engine.max_num_batched_tokens: 8 is less than"),
-        ({"weights": "s3://acme-models/llama-3-8b"}, "it ends with a slash"),
-        ({"weights": "https://acme-models/llama/"}, "not a prefix such as s3://bucket/"),
+        ({"weights": "s3://acme-models/llama-3-8b"}, "weights: 's3://acme-models/llama-3-8b': does not end with '/'"),
+        ({"weights": "https://acme-models/llama/"}, "not an S3 prefix such as s3://acme-models/llama-3-8b/2026-10-01/"),
+        ({"weights": "s3://acme-models/a/../b/"}, "'s3://acme-models/a/../b/': has a part that is empty, '.' or"),
+        ({"weights": "s3://acme-models/ä/"}, "other characters than letters, digits and"),
+        ({"client_namespaces": ["Team A"]}, "client_namespaces[0]: 'Team A': not a namespace: 1 to 63 lower-case"),
+        ({"namespace": "inference_"}, "namespace: 'inference_': not a namespace"),
+        ({"engine": {"loraAdapters": {"llama": "sql"}}}, "engine.lora_adapters: 'llama' is the service's own name"),
+        ({"slo": {"tpotP99": "0ms"}}, "slo.tpot_p99: '0ms': an SLO is at least 1ms; leave it out for no alert"),
         ({"slo": {"ttftP99": "820"}}, "slo.ttft_p99: '820': write a number with a unit"),
         ({"slo": {"ttft": "820ms"}}, "slo.ttft: unknown key; did you mean 'ttft_p99'?"),
         ({"runtime": "triton", "api_key_secret": "k"}, "api_key_secret: 'k': triton knows no API keys"),
@@ -398,3 +405,17 @@ def test_refuses(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArgs) as error:
         run(**changes)
     assert message in str(error.value)
+
+
+def test_refuses_a_namespace_that_a_preview_does_not_know() -> None:
+    with pytest.raises(InvalidArgs) as error:
+        record(lambda: InferenceService("llama", service_args(namespace=pulumi.Output.from_input("inference"))))
+    assert str(error.value) == (
+        'InferenceService "llama": namespace: an output, and it must be known at preview; give its name as text, and '
+        "let depends_on name the Namespace"
+    )
+
+
+def test_the_region_of_the_weights_reaches_the_pod() -> None:
+    (fetch,) = run(region="eu-west-1").one("Deployment").inputs["spec"]["template"]["spec"]["initContainers"]
+    assert {"name": "AWS_REGION", "value": "eu-west-1"} in fetch["env"]

@@ -375,8 +375,8 @@ def block_warning(capacity: Capacity, now: datetime.datetime) -> str | None:
 
 EFA_WARNING = (
     "efa: no pod can ask for vpc.amazonaws.com/efa before a device plugin runs on these nodes, and nothing here "
-    "installs one; install the chart aws-efa-k8s-device-plugin of https://aws.github.io/eks-charts with a toleration of "
-    f"{GPU_RESOURCE}, or leave efa out"
+    "installs one; install the chart aws-efa-k8s-device-plugin of https://aws.github.io/eks-charts with a toleration "
+    f"of {GPU_RESOURCE}, or leave efa out"
 )
 
 

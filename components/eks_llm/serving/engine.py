@@ -68,14 +68,16 @@ class EngineArgs(TypedDict):
     speculative: NotRequired[SpeculativeArgs]
     """Speculative decoding. Default: none."""
     lora_adapters: NotRequired[dict[str, str]]
-    """LoRA adapters: name that requests use, and folder below the weights prefix. Default: none."""
+    """LoRA adapters: name that requests use (letters, digits and `._-`, not the service's own), and folder below the
+    weights prefix. Default: none."""
     max_lora_rank: NotRequired[int]
     """Largest rank among the adapters: 1, 8, 16, 32, 64, 128, 256, 320 or 512. Default 16."""
     frontends: NotRequired[int]
     """Processes that serve requests in front of the one engine process: Triton instances, or API servers of `vllm
     serve`. Default: derived from the pod's vCPUs and the profile, see `frontends()`."""
     extra: NotRequired[dict[str, Any]]
-    """Any other argument of vLLM's `AsyncEngineArgs`, in its own spelling, e.g. `{"scheduling_policy": "priority"}`."""
+    """Any other argument of vLLM's `AsyncEngineArgs`, in its own spelling, e.g. `{"scheduling_policy": "priority"}`.
+    Arguments of the server around the engine (address, API key, TLS, …) are refused."""
 
 
 class LimitsArgs(TypedDict):
@@ -84,8 +86,8 @@ class LimitsArgs(TypedDict):
     max_queued_tokens: NotRequired[int]
     """Prompt tokens that may wait in a pod (Triton). Default: `max_num_seqs` prompts of `max_model_len`."""
     request_timeout: NotRequired[str]
-    """Longest time of a request from arrival to last token, e.g. `300s` (Triton enforces it). A pod that ends waits
-    this long for requests in flight. Default 300s."""
+    """Longest time of a request from arrival to last token, 1s to 24h, e.g. `300s` (Triton enforces it). A pod that
+    ends waits this long for requests in flight. Default 300s."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,9 @@ LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 STALL_SECONDS = 120
 """Without an engine step for this long while requests wait, the engine counts as hung."""
 
+LONGEST_REQUEST = 24 * 3600
+"""A pod waits as long before it ends, and with it a rollout for each pod: more is a slip of the pen."""
+
 NOT_EXTRA = {
     "disable_log_stats": "metrics need the statistics",
     "enable_lora": "set engine.loraAdapters",
@@ -132,6 +137,16 @@ NOT_EXTRA = {
     "tensor_parallel_size": "set tensorParallel",
 }
 """vLLM arguments that `extra` may not hold, and why."""
+SERVER_ARGS = re.compile(
+    "host|port|uds|api_key|api_server_count|headless|config|root_path|middleware|grpc|hf_token|tool_parser_plugin|log_config_file"
+    "|allow_credentials|allowed_(origins|methods|headers)|disable_access_log_for_endpoints|disable_fastapi_docs"
+    "|(enable_)?ssl_.*|(disable_)?uvicorn_.*|h11_.*|dp_supervisor_.*|data_parallel_.*"
+)
+"""Arguments of `vllm serve` that are not the engine's: what listens where, who may call, code to load, more processes.
+
+An API key here would stand in the arguments of a process, in the pod's manifest and in plain text in the stack file.
+Source: vllm/entrypoints/openai/cli_args.py and vllm/entrypoints/cli/serve.py.
+"""
 
 
 class Speculative(Model):
@@ -175,7 +190,9 @@ class Engine(Model):
     @field_validator("lora_adapters")
     @classmethod
     def _adapter_folders(cls, adapters: dict[str, str]) -> dict[str, str]:
-        for folder in adapters.values():
+        for name, folder in adapters.items():
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+                raise ValueError(f"{name!r} is not an adapter's name: letters, digits and ._-, such as support-v2")
             _relative(folder)
         return adapters
 
@@ -189,11 +206,15 @@ class Engine(Model):
     @field_validator("extra")
     @classmethod
     def _only_others(cls, extra: dict[str, Any]) -> dict[str, Any]:
-        for key in extra:
+        for key, value in extra.items():
             if not re.fullmatch(r"[a-z][a-z0-9_]*", key):
                 raise ValueError(f"{key!r} is not spelt as vLLM spells arguments, e.g. scheduling_policy")
             if key in NOT_EXTRA:
                 raise ValueError(f"{key} cannot be set here: {NOT_EXTRA[key]}")
+            if SERVER_ARGS.fullmatch(key):
+                raise ValueError(f"{key} cannot be set here: it belongs to the server around the engine")
+            if value is None:
+                raise ValueError(f"{key} has no value; leave the key out for vLLM's default")
         return extra
 
 
@@ -205,8 +226,8 @@ class Limits(Model):
     @field_validator("request_timeout")
     @classmethod
     def _some_time(cls, value: Duration) -> Duration:
-        if value < 1:
-            raise ValueError("a request needs at least 1s")
+        if not 1 <= value <= LONGEST_REQUEST:
+            raise ValueError("a request takes 1s to 24h")
         return value
 
 

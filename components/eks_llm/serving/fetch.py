@@ -4,6 +4,8 @@ import hashlib
 from pathlib import PurePosixPath
 from typing import Any
 
+import pulumi
+
 from ..catalog.images import IMAGES
 from ..placement import NVME_MOUNT
 
@@ -22,6 +24,12 @@ flock 9
 if [ -e "$TARGET.complete" ]; then
   echo "$SOURCE is on this node already"
   exit 0
+fi
+if [ -z "${AWS_CONTAINER_CREDENTIALS_FULL_URI:-}" ]; then
+  echo "No Pod Identity credentials: they are given when a pod is created, and EKS did not know yet that this pod's" \
+    "ServiceAccount may read $SOURCE. Delete this pod, and the next one gets them. If not: aws eks" \
+    "list-pod-identity-associations, and the add-on eks-pod-identity-agent." >&2
+  exit 1
 fi
 rclone copy ":s3,provider=AWS,env_auth=true,region=$AWS_REGION:${SOURCE#s3://}" "$TARGET" \
   --transfers 8 --multi-thread-streams 8 --retries 5 --stats 30s --stats-one-line --stats-log-level NOTICE
@@ -43,11 +51,12 @@ def cache_path(namespace: str, service: str) -> str:
     return f"{NVME_MOUNT}/cache/{namespace}-{service}"
 
 
-def init_container(uri: str, cache: str, owner: str) -> dict[str, Any]:
+def init_container(uri: str, region: pulumi.Input[str] | None, cache: str, owner: str) -> dict[str, Any]:
     """Copies `uri` to the node, and makes the folder `cache` writable for `owner` (`uid:gid`).
 
-    It runs as root without capabilities but CHOWN, since kubelet and runtime make host folders root's. Credentials and
-    AWS_REGION come from EKS Pod Identity.
+    It runs as root without capabilities but CHOWN, since kubelet and runtime make host folders root's. EKS Pod Identity
+    adds the credentials when a pod is created, and AWS_REGION where it is not set. Its associations are eventually
+    consistent, so a pod may miss them however it is ordered; a restart of the container does not help, a new pod does.
     """
     return {
         "name": "weights",
@@ -59,6 +68,7 @@ def init_container(uri: str, cache: str, owner: str) -> dict[str, Any]:
             {"name": "TARGET", "value": weights_path(uri)},
             {"name": "CACHE", "value": cache},
             {"name": "OWNER", "value": owner},
+            *([{"name": "AWS_REGION", "value": region}] if region is not None else []),
         ],
         # No CPU limit: the copy may use what the engine, which starts afterwards, has asked for.
         "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "4Gi"}},

@@ -4,6 +4,8 @@ import hashlib
 import json
 from typing import Any, NotRequired, TypedDict
 
+from pydantic import field_validator
+
 from ..inputs import Duration, Model
 from . import metrics
 from .workload import Workload
@@ -18,9 +20,20 @@ class SloArgs(TypedDict):
     """Time per further token of a request, likewise, e.g. `42ms`. Default: no alert."""
 
 
+LEAST_SLO = 0.001
+"""Seconds; faster is no answer of a network."""
+
+
 class Slo(Model):
     ttft_p99: Duration | None = None
     tpot_p99: Duration | None = None
+
+    @field_validator("ttft_p99", "tpot_p99")
+    @classmethod
+    def _some_time(cls, value: Duration | None) -> Duration | None:
+        if value is not None and value < LEAST_SLO:
+            raise ValueError("an SLO is at least 1ms; leave it out for no alert")
+        return value
 
 
 # Builders -----------------------------------------------------------------------------------------------------------

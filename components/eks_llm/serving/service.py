@@ -1,11 +1,11 @@
 """`InferenceService`: one model, served by Triton or by vLLM's OpenAI server, scaled on its own demand."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict, cast
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -14,8 +14,9 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from ..catalog.instances import GPUS, INSTANCES
 from ..catalog.models import MODELS, ModelShape
 from ..catalog.quantization import QUANTIZATIONS
-from ..inputs import In, Model, Name, component_inputs, nearest
-from ..names import checked
+from ..inputs import In, InvalidArgs, Model, Name, Problem, component_inputs, nearest
+from ..names import Namespace, checked
+from ..s3 import uri_problem
 from ..sizing import parallelism, validity
 from ..sizing.weights import weights_gib
 from . import openai, triton
@@ -107,11 +108,14 @@ class InferenceServiceArgs(TypedDict):
     """Namespaces whose pods may call the service. Pods with the label `eks-llm.dev/client: "true"` may from anywhere.
     Default: none."""
     namespace: str
-    """Namespace of all objects. Pods use hostPath, so it must admit privileged pods."""
+    """Namespace of all objects. Pods use hostPath, so it must admit privileged pods. Plain text, no output: names and
+    addresses are made of it, which a preview shows."""
     instance_type: str
     """EC2 type of the pool's nodes, e.g. `p4d.24xlarge`."""
     prometheus_url: pulumi.Input[str]
     """Where KEDA queries Prometheus, e.g. `http://prometheus-operated.monitoring.svc:9090`."""
+    region: NotRequired[pulumi.Input[str]]
+    """AWS region of the weights' bucket. Default: the cluster's, which Pod Identity tells the pod."""
     monitoring_namespace: NotRequired[str]
     """Namespace that Prometheus scrapes from. Default `monitoring`."""
     api_key: NotRequired[pulumi.Input[str]]
@@ -141,7 +145,7 @@ class ServiceSettings(Model):
     expected: Expected = Expected()
     accept_memory: bool = False
     api_key_secret: str | None = None
-    client_namespaces: list[str] = []
+    client_namespaces: list[Namespace] = []
 
     @field_validator("quantization")
     @classmethod
@@ -153,8 +157,8 @@ class ServiceSettings(Model):
     @field_validator("weights")
     @classmethod
     def _prefix(cls, value: str) -> str:
-        if not re.fullmatch(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]/([\w.=+@-]+/)+", value):
-            raise ValueError("not a prefix such as s3://bucket/models/llama-3-8b/2026-10-01/ (it ends with a slash)")
+        if problem := uri_problem(value):
+            raise ValueError(problem)
         return value
 
     @field_validator("api_key_secret")
@@ -209,6 +213,12 @@ class ServiceSettings(Model):
         """Requests per replica that scaling aims at."""
         return self.scaling.in_flight(max_num_seqs(self.engine, self.profile))
 
+    def adapter_problem(self, service: str) -> str | None:
+        """What is wrong with the LoRA adapters of a service of this name; None if nothing is."""
+        if service in self.engine.lora_adapters:
+            return f"{service!r} is the service's own name, by which requests ask for the model itself"
+        return None
+
     def misfits(self, instance_type: str) -> Iterator[tuple[str, str]]:
         """Why the service cannot run on nodes of this type: the key at fault, and a message."""
         instance = INSTANCES[instance_type]
@@ -221,12 +231,23 @@ class ServiceSettings(Model):
 
 
 class _InferenceService(ServiceSettings):
-    namespace: str
+    namespace: Namespace
     instance_type: str
     prometheus_url: In[str]
-    monitoring_namespace: str = "monitoring"
+    region: In[str] | None = None
+    monitoring_namespace: Namespace = "monitoring"
     api_key: In[str] | None = None
     model_repository: dict[str, str] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_namespace(cls, args: Any) -> Any:
+        if isinstance(args, Mapping) and isinstance(cast(Mapping[str, Any], args).get("namespace"), pulumi.Output):
+            raise ValueError(
+                "namespace: an output, and it must be known at preview; give its name as text, and let depends_on name "
+                "the Namespace"
+            )
+        return args
 
     @field_validator("instance_type")
     @classmethod
@@ -318,6 +339,7 @@ def workload(name: str, model: _InferenceService) -> tuple[Workload, dict[str, d
         namespace=model.namespace,
         pool=model.pool,
         weights=model.weights,
+        region=model.region,
         share=share(model.instance_type, model.gpus),
         start=start(weights_gib(model.shape, model.quantization)),
         drain=drain(model.limits.request_timeout),
@@ -343,6 +365,8 @@ class InferenceService(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: InferenceServiceArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         model = checked(_InferenceService, args, "InferenceService", name)
+        if problem := model.adapter_problem(name):
+            raise InvalidArgs(f'InferenceService "{name}"', [Problem("engine.lora_adapters", problem)])
         super().__init__("eks-llm:index:InferenceService", name, component_inputs(model, ServiceSettings), opts)
         work, mounted = workload(name, model)
 

@@ -136,6 +136,8 @@ class Workload:
     server: Server
     config_hash: pulumi.Input[str]
     """Changes with what the pods read only at their start; rolls them."""
+    region: pulumi.Input[str] | None = None
+    """Of the weights' bucket; None: the cluster's."""
     client_namespaces: list[str] = field(default_factory=list[str])
     monitoring_namespace: str = "monitoring"
 
@@ -256,7 +258,7 @@ def pod(work: Workload) -> dict[str, Any]:
         # pod that is removed while it loads would hold its GPUs for the whole grace period. Here it is not process 1.
         "shareProcessNamespace": True,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
-        "initContainers": [init_container(work.weights, cache, f"{image.user}:{image.group}")],
+        "initContainers": [init_container(work.weights, work.region, cache, f"{image.user}:{image.group}")],
         "containers": [container(work)],
         "volumes": [
             {
