@@ -95,8 +95,9 @@ def add(api: Api, node: Manifest, timeout: float = 60) -> None:
     created = api.create({key: value for key, value in node.items() if key != "status"})
     name = created["metadata"]["name"]
     identity = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
-    api.patch({**identity, "status": node["status"]}, subresource="status")
+    # KWOK fills in a capacity of its own as it makes the node ready, so ours comes after that.
     api.wait(f"node {name} ready", lambda: is_ready(api.get("v1", "Node", name)), timeout)
+    api.patch({**identity, "status": node["status"]}, subresource="status")
 
 
 def is_ready(node: Manifest) -> bool:
