@@ -1,4 +1,5 @@
-"""What scaling policies are worth: `./dev bench scaling`. Writes benchmarks/results/scaling.json and docs/images/*.svg.
+"""What scaling policies are worth: `./dev bench scaling`. Writes benchmarks/results/scaling.json, and the
+tables and pictures of docs/autoscaling.md.
 
 Every scenario of benchmarks/scaling/ with three policies: the copied one, ours with the pods' own signals, and ours
 with a front door. The copied policy is given both the short queue of the scenario, which hides the demand from it, and
@@ -28,6 +29,7 @@ from eks_llm.simulate.traffic import Trace, read_csv
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "benchmarks" / "scaling"
 RESULT = ROOT / "benchmarks" / "results" / "scaling.json"
+PAGE = ROOT / "docs" / "autoscaling.md"
 PICTURES = ROOT / "docs" / "images"
 RANGES = {"llm-d": (3, 8), "step": (2, 10), "bursts": (2, 10), "day": (2, 40)}
 """Fewest and most replicas in each scenario."""
@@ -167,6 +169,45 @@ def ten_million_rows() -> dict[str, Any]:
         return {"rows": ROWS, "requests": trace.requests, "cpuSeconds": round(time.process_time() - begin, 1)}
 
 
+COLUMNS: dict[str, list[tuple[str, str]]] = {
+    "scenarios": [
+        ("scenario", "{scenario}"),
+        ("policy", "{policy}"),
+        ("within SLO", "{attainment:.1%}"),
+        ("replicas", "{meanReplicas:.2f}"),
+        ("until back at minimum", "{meanReplicasUntilMinimum:.2f}"),
+        ("most wanted", "{mostWanted}"),
+        ("GPU hours", "{gpuHours:,.1f}"),
+        ("USD", "{costUsd:,.0f}"),
+    ],
+    "surroundings": [
+        ("queue and routing", "{case}"),
+        ("within SLO", "{attainment:.1%}"),
+        ("last misses, after the step", "{missesLastSeconds} s"),
+        ("most wanted", "{mostWanted}"),
+        ("replicas", "{meanReplicas:.2f}"),
+    ],
+    "headroom": [
+        ("of the rate", "{rateShare}"),
+        ("of the requests in flight", "{inFlightShare}"),
+        ("within SLO", "{attainment:.1%}"),
+        ("worst run", "{worstAttainment:.1%}"),
+        ("replicas", "{meanReplicas:.2f}"),
+    ],
+}
+
+
+def write_tables(document: dict[str, Any]) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    for name, columns in COLUMNS.items():
+        lines = [[title for title, _ in columns], ["---"] * len(columns)]
+        lines += [[show.format(**row) for _, show in columns] for row in document[name]]
+        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        begin, end = f"<!-- begin: {name} -->", f"<!-- end: {name} -->"
+        text = f"{text.split(begin)[0]}{begin}\n\n{table}\n\n{end}{text.split(end)[1]}"
+    PAGE.write_text(text, encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", choices=[*RANGES, []], help="scenarios; default: all")
@@ -185,6 +226,7 @@ def main() -> None:
             "csv": ten_million_rows(),
         }
         RESULT.write_text(json.dumps(document, indent=2) + "\n")
+        write_tables(document)
 
 
 if __name__ == "__main__":
