@@ -26,7 +26,7 @@ platform = settings.platform
 
 # AWS: the network, the cluster, its GPU node pools, and the weights.
 tags = {"project": pulumi.get_project(), "stack": stack, **platform.tags}
-account = aws.Provider("aws", region=settings.region, default_tags={"tags": tags}, **settings.access.args())
+account = aws.Provider("aws", region=settings.region, default_tags={"tags": tags}, **settings.access.provider_args())
 lasting = ResourceOptions(providers=[account], protect=platform.protect)
 
 network = Network(name, NetworkArgs(**platform.network.args(), region=settings.region), lasting)

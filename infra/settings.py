@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Annotated, Any, get_args, get_origin
 
 import pulumi
+import pulumi_aws as aws
 from pulumi.runtime.config import CONFIG, get_config_env, is_config_secret
 from pydantic import BeforeValidator, Strict, TypeAdapter, ValidationError, field_validator
 
@@ -81,6 +82,11 @@ class AwsAccess(Model):
     profile: str | None = None
     assume_roles: list[AssumeRole] = []
     allowed_account_ids: list[Annotated[str, BeforeValidator(_account_id)]] = []
+
+    def provider_args(self) -> dict[str, Any]:
+        """Arguments of the AWS provider. A plain mapping as a role would reach it with snake_case keys."""
+        roles = [aws.ProviderAssumeRoleArgs(**role.args()) for role in self.assume_roles]
+        return {**self.args(), "assume_roles": roles or None}
 
 
 class StackService(ServiceSettings):
@@ -186,7 +192,9 @@ def load(config: pulumi.Config, stack: str) -> Settings:
     if unset and not pulumi.runtime.is_dry_run():
         raise InvalidArgs(f"Pulumi.{stack}.yaml", [Problem("", text) for text in unset])
     sized = [f"{_full(finding.path)}: {finding.message}" for finding in report.warnings]
-    for warning in (*unset, *_warnings(platform, access), *sized):
+    own = {f"{config.name}:{key}" for key in ("platform", *platform.secret_keys)}
+    unused = [f"{key}: no service names this secret" for key in keys.keys() - own if key.startswith(f"{config.name}:")]
+    for warning in (*unset, *unused, *_warnings(platform, access), *sized):
         pulumi.log.warn(warning)
     return Settings(platform, region, access, config, report)
 

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -252,6 +253,25 @@ def test_how_to_sign_in_reaches_the_aws_provider() -> None:
         "aws:profile: the Kubernetes provider signs in with the AWS CLI, which does not know of it: set AWS_PROFILE "
         "to a profile of that identity too"
     ]
+
+
+def test_the_program_passes_the_sign_in_on() -> None:
+    role = "arn:aws:iam::111122223333:role/deploy"
+    config = {
+        "aws:region": "us-west-2",
+        "aws:profile": "infra",
+        "aws:assumeRoles": [{"roleArn": role}],
+        "eks-llm:platform": platform(),
+    }
+    run = record(lambda: runpy.run_path(str(ROOT / "infra")), stack="prod", config=config)
+    provider = run.one("aws").inputs
+    assert provider["profile"] == "infra"
+    assert json.loads(provider["assumeRoles"]) == [{"roleArn": role}]
+
+
+def test_warns_of_a_secret_that_no_service_names() -> None:
+    keys: dict[str, Any] = {"eks-llm__oldKey": "k"}
+    assert "eks-llm:oldKey: no service names this secret" in settings(platform(), secrets=("oldKey",), **keys)[1]
 
 
 @pytest.mark.parametrize(
