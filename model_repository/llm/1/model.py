@@ -46,10 +46,10 @@ class TritonPythonModel:
                 f"instance_group has count {count}, engine.json has frontends {config.frontends}: they must be equal"
             )
         index = int(instance.rsplit("_", 1)[1])
+        check_model_files(config.model)  # by every instance, or the others would wait for an engine that never starts
+        for adapter in config.lora_adapters.values():
+            check_model_files(adapter, "adapter_config.json")
         if index == 0:
-            check_model_files(config.model)
-            for adapter in config.lora_adapters.values():
-                check_model_files(adapter, "adapter_config.json")
             directory.claim(version)
             start_engine_process(directory)
         os.environ["VLLM_RPC_BASE_PATH"] = str(directory.root)
