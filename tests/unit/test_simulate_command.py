@@ -1,6 +1,7 @@
 """`eks-llm simulate`: scenario files good and bad, output, pictures."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -88,6 +89,15 @@ def test_the_plot_is_one_svg_without_references(tmp_path: Path) -> None:
     assert "href" not in text
     assert "within SLO" in text
     assert "NaN" not in text.replace("nan", "NaN")
+
+
+def test_without_numpy_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("eks_llm.simulate.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    result = run(write(tmp_path, "s.yaml", SCENARIO))
+    assert result.exit_code == 1
+    assert "pip install 'eks-llm[simulate]'" in result.stderr
 
 
 @pytest.mark.parametrize("name", ["llm-d", "step", "bursts"])

@@ -197,8 +197,8 @@ LONGEST_PERIOD, LONGEST_WINDOW = 1800, 3600
 RATE_SHARE = 0.8
 """Of a replica's capacity in requests per second. An HPA tolerates 10 % above, and a pod's start lies ahead."""
 IN_FLIGHT_SHARE = 0.7
-"""Of a replica's capacity in requests in flight, which rise faster than the rate: 70 % of them are 87 % of the rate of
-Qwen3-32B on two H100. docs/autoscaling.md has the curve."""
+"""Of a replica's capacity in requests in flight, which rise faster than the rate: 70 % of them are 88 % of the rate of
+Qwen3-32B on two H100. docs/autoscaling.md compares shares."""
 
 
 def scaled_object(
