@@ -159,7 +159,10 @@ def _tell(process: subprocess.Popen[str], message: dict[str, Any]) -> dict[str, 
 
 
 def _end(process: subprocess.Popen[Any]) -> None:
-    process.terminate()
+    if process.stdin:
+        process.stdin.close()  # the bare process stops its engine then; a signal would leave the engine behind
+    else:
+        process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(20)
     process.kill()
