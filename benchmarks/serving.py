@@ -2,9 +2,9 @@
 
     ./dev bench serving [--concurrency 1,8,32,128] [--repeats 3] [--output FILE]
 
-All servers run at the same time and take turns, so that whatever else the machine does meets each of them; idle ones
-use no CPU. Clients are processes of their own, whose CPU is counted apart (for bare AsyncLLM the client is inside, which
-is what makes it bare). CPU is read from /proc for every process of a path:
+All servers run at the same time and take turns, so that whatever else the machine does meets each of them; idle
+ones use no CPU. Clients are processes of their own, whose CPU is counted apart (for bare AsyncLLM the client is inside,
+which is what makes it bare). CPU is read from /proc for every process of a path:
     engine      the engine's processes
     front       what is between client and engine: tritonserver and its stubs, API servers, or the bare process
     client      the load generator
@@ -307,12 +307,12 @@ def _table(summary: list[dict[str, Any]]) -> str:
         "client",
     )
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-    for row in summary:
-        lines.append(
-            f"| {row['concurrency']} | {row['path']} | {row['tokens_per_second']:,.0f} "
-            f"| {row['ttft_p50_ms']:.1f} / {row['ttft_p99_ms']:.1f} | {row['itl_p50_ms']:.1f} / {row['itl_p99_ms']:.1f} "
-            f"| {row['front_us_per_token']:.0f} | {row['engine_us_per_token']:.0f} | {row['client_us_per_token']:.0f} |"
-        )
+    lines += (
+        f"| {row['concurrency']} | {row['path']} | {row['tokens_per_second']:,.0f} "
+        f"| {row['ttft_p50_ms']:.1f} / {row['ttft_p99_ms']:.1f} | {row['itl_p50_ms']:.1f} / {row['itl_p99_ms']:.1f} "
+        f"| {row['front_us_per_token']:.0f} | {row['engine_us_per_token']:.0f} | {row['client_us_per_token']:.0f} |"
+        for row in summary
+    )
     return "\n".join(lines)
 
 

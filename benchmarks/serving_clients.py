@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false
 """Load generators of benchmarks/serving.py, each run in a process of its own.
 
 serving_clients.py load TASK FILE  one run against a server; writes its times to FILE as JSON

@@ -97,7 +97,9 @@ namespace = k8s.core.v1.Namespace(
     metadata={"name": NAMESPACE, "labels": {"pod-security.kubernetes.io/enforce": "privileged"}},
     opts=ResourceOptions(provider=cluster.kubernetes),
 )
-after_all = [namespace, weights, monitoring, keda, gpu_operator, *pools]
+on_all = ResourceOptions(
+    providers=[cluster.kubernetes], depends_on=[namespace, weights, monitoring, keda, gpu_operator, *pools]
+)
 services: dict[str, InferenceService] = {}
 for service_name, service in platform.services.items():
     args = InferenceServiceArgs(
@@ -105,16 +107,14 @@ for service_name, service in platform.services.items():
         namespace=NAMESPACE,
         instance_type=platform.gpu_pools[service.pool].instance_type,
         prometheus_url=monitoring.prometheus_url,
+        region=settings.region,
     )
     if service.api_key_secret:
         args["api_key"] = settings.secret(service.api_key_secret)
-    services[service_name] = InferenceService(
-        service_name, args, ResourceOptions(providers=[cluster.kubernetes], depends_on=after_all)
-    )
+    services[service_name] = InferenceService(service_name, args, on_all)
 
 # What other stacks and people need; README says how to use them.
-pulumi.export("cluster", cluster.cluster_name)
 pulumi.export("services", {service_name: service.url for service_name, service in services.items()})
-pulumi.export("prometheus", monitoring.prometheus_url)
-for key, value in outputs(settings.report).items():
+exports = {"cluster": cluster.cluster_name, "prometheus": monitoring.prometheus_url, **outputs(settings.report)}
+for key, value in exports.items():
     pulumi.export(key, value)

@@ -334,6 +334,8 @@ def _placement(sections: SimpleNamespace, _region: str) -> Iterator[Problem]:
         if pool := getattr(sections, "gpu_pools", {}).get(service.pool):
             for key, problem in service.misfits(pool.instance_type):
                 yield Problem(f"{path}.{key}", problem)
+            if problem := service.adapter_problem(name):
+                yield Problem(f"{path}.engine.loraAdapters", problem)
             if problem := driver_problem(IMAGES[service.runtime.value], pool.ami_type.facts.driver):
                 yield Problem(f"{path}.runtime", problem)
 

@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false
 """Models of the right shape with dummy weights: speed depends on the shape, not on what the weights say.
 
     python benchmarks/gpu/models.py DIRECTORY        # makes 1b/ and 8b/ there, for vLLM's `load_format: dummy`

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from ..catalog.instances import GPUS, INSTANCES
 from ..catalog.models import MODELS, ModelShape
 from ..catalog.quantization import QUANTIZATIONS
-from ..inputs import In, InvalidArgs, Model, Name, Problem, component_inputs, nearest
+from ..inputs import FaultsError, In, InvalidArgs, Model, Name, Problem, component_inputs, nearest
 from ..names import Namespace, checked
 from ..s3 import uri_problem
 from ..sizing import parallelism, validity
@@ -269,7 +269,7 @@ class _InferenceService(ServiceSettings):
         if self.api_key_secret and self.api_key is None:
             found.append("apiKey: required with apiKeySecret, the value that this config key holds")
         if found:
-            raise ValueError("; ".join(found))
+            raise FaultsError(*found)
         return self
 
 

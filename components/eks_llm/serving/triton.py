@@ -39,6 +39,10 @@ def config_data(files: dict[str, str]) -> dict[str, str]:
     return {path.replace("/", "__"): text for path, text in files.items()}
 
 
+DRAIN_MARKER = "/dev/shm/eks-llm/draining"  # noqa: S108 the pod's own
+"""Triton goes on passing requests to a model while it shuts down; from this file on, our model refuses new ones."""
+
+
 def server(config: dict[str, Any], keys: list[str], repository_map: str, engine_map: str) -> Server:
     """The server of an engine.json and a model repository (its `config_data` keys), in two ConfigMaps.
 
@@ -72,6 +76,7 @@ def server(config: dict[str, Any], keys: list[str], repository_map: str, engine_
         serving_ports=["http", "grpc"],
         metrics_ports=["engine-metrics", "metrics"],
         health_path="/v2/health/ready",
+        last_act=f"touch {DRAIN_MARKER}",
         env=[{"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}],
         mounts=[
             *(

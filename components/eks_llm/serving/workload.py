@@ -120,6 +120,8 @@ class Server:
     env: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     mounts: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     volumes: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    last_act: str = ""
+    """Shell command with which preStop ends, right before SIGTERM; empty: preStop only waits."""
 
 
 @dataclass(frozen=True)
@@ -192,6 +194,13 @@ def environment(share: Share, start: Start) -> list[dict[str, Any]]:
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
+def pre_stop(seconds: int, last_act: str) -> dict[str, Any]:
+    """The hook that waits until nobody sends new requests. The kubelet's own sleep needs no shell."""
+    if not last_act:
+        return {"sleep": {"seconds": seconds}}
+    return {"exec": {"command": ["/bin/sh", "-c", f"sleep {seconds}; {last_act}"]}}
+
+
 def probes(health_path: str, start: Start) -> dict[str, Any]:
     """A busy server is never restarted: the runtime's own watchdog ends a process whose engine is dead or hung."""
     check = {"httpGet": {"path": health_path, "port": "http"}}
@@ -215,7 +224,7 @@ def container(work: Workload) -> dict[str, Any]:
         "env": environment(work.share, work.start) + server.env,
         "resources": work.share.resources,
         **probes(server.health_path, work.start),
-        "lifecycle": {"preStop": {"sleep": {"seconds": work.drain.pre_stop}}},
+        "lifecycle": {"preStop": pre_stop(work.drain.pre_stop, server.last_act)},
         "volumeMounts": [
             {"name": "weights", "mountPath": model_path(work.name), "readOnly": True},
             {"name": "cache", "mountPath": CACHE_MOUNT},
