@@ -101,6 +101,7 @@ def _start(options: argparse.Namespace, scratch: Path, stack: contextlib.ExitSta
         server = Server(scratch / "triton", document)
         stack.callback(server.stop)
         server.start()
+        assert server.process
         ports |= {"grpc": server.grpc, "http": server.http, "triton_pid": server.process.pid}
     if "serve" in options.paths:
         ports["serve"] = free_port()
