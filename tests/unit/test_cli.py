@@ -64,7 +64,10 @@ def test_a_failure_says_every_problem_and_writes_nothing(tmp_path: Path) -> None
     )
     done = eks_llm("plan", "dev", "--manifests", "out", "--format", "json", cwd=tmp_path)
     assert done.returncode == 1
-    assert not done.stdout
+    refusal = json.loads(done.stdout)
+    assert refusal.keys() == {"schema", "errors"}
+    assert refusal["schema"] == 1
+    assert [error[:15] for error in refusal["errors"]] == ['Network "n": zo', 'Network "n": ci']
     assert [line[:21] for line in done.stderr.splitlines()] == ['error Network "n": zo', 'error Network "n": ci']
     assert not (tmp_path / "out").exists()
 

@@ -127,17 +127,35 @@ def test_a_stack_that_cannot_run_is_shown_and_fails(tmp_path: Path, format_: str
     assert done.stdout
 
 
-def test_a_refusal_of_the_program_keeps_its_columns(tmp_path: Path) -> None:
+@pytest.fixture
+def refusing(tmp_path: Path) -> Path:
+    """A program that refuses its stack file."""
     root = stack(tmp_path, "llama-3-8b-instruct")
     (root / "__main__.py").write_text(
         "from eks_llm.inputs import InvalidArgs, Problem\n"
-        "raise InvalidArgs('Pulumi.dev.yaml', [Problem('a', 'too large:\\n  1 GiB\\n  2 GiB'), Problem('b', 'bad')])\n"
+        "raise InvalidArgs('Pulumi.dev.yaml', [Problem('a', 'too large:\\n  1 GiB\\n  2 GiB'), Problem('b', '<x')])\n"
     )
-    done = eks_llm("plan", "dev", "--format", "markdown", cwd=root)
+    return root
+
+
+def test_a_refusal_of_the_program_keeps_its_columns(refusing: Path) -> None:
+    done = eks_llm("plan", "dev", "--format", "markdown", cwd=refusing)
     assert done.stderr.splitlines() == [
-        "error Pulumi.dev.yaml: a: too large:", "        1 GiB", "        2 GiB", "error Pulumi.dev.yaml: b: bad",
+        "error Pulumi.dev.yaml: a: too large:", "        1 GiB", "        2 GiB", "error Pulumi.dev.yaml: b: <x",
     ]  # fmt: skip
     assert "> ❌ Pulumi.dev.yaml: a: too large:\n> ```\n>   1 GiB\n>   2 GiB\n> ```\n" in done.stdout
+
+
+def test_a_refusal_of_the_program_in_json_and_html(refusing: Path) -> None:
+    done = eks_llm("plan", "dev", "--format", "json", cwd=refusing)
+    assert done.returncode == 1
+    problems = ["Pulumi.dev.yaml: a: too large:\n  1 GiB\n  2 GiB", "Pulumi.dev.yaml: b: <x"]
+    assert json.loads(done.stdout) == {"schema": 1, "errors": problems}
+    done = eks_llm("plan", "dev", "--format", "html", cwd=refusing)
+    assert done.returncode == 1
+    assert done.stdout.startswith("<!doctype html>")
+    assert '<pre class="error">Pulumi.dev.yaml: b: &lt;x</pre>' in done.stdout
+    assert "<p>cannot be built</p>" in done.stdout
 
 
 def test_problems_are_texts_of_their_own() -> None:

@@ -1,9 +1,10 @@
 """`eks-llm plan`: what `pulumi up` would build, needs and costs."""
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -55,11 +56,9 @@ def plan(
             kubernetes.write(files, target)
             typer.echo(f"{len(files)} Kubernetes objects written to {manifests}", err=True)
     except program.PlanError as error:
-        if format_ is Format.MARKDOWN:
-            typer.echo(render.refusal_markdown(title, error.problems), nl=False)
-        fail(error.problems)
+        _refuse(format_, title, error.problems)
     except OSError as error:
-        fail([f"{error.filename}: {error.strerror}"])
+        _refuse(format_, title, [f"{error.filename}: {error.strerror}"])
     if format_ is Format.TEXT:
         render.text(result, console())
     elif format_ is Format.HTML:
@@ -72,3 +71,16 @@ def plan(
     if result.errors:
         complain(result.errors)
         raise typer.Exit(1)
+
+
+def _refuse(format_: Format, title: str, problems: Sequence[str]) -> NoReturn:
+    """Says the problems in the format that was asked for too, so that whoever reads it finds no empty file."""
+    from ..plan import render
+
+    if format_ is Format.MARKDOWN:
+        typer.echo(render.refusal_markdown(title, problems), nl=False)
+    elif format_ is Format.HTML:
+        typer.echo(render.refusal_html(title, problems), nl=False)
+    elif format_ is Format.JSON:
+        typer.echo(render.refusal_json(problems), nl=False)
+    fail(problems)

@@ -6,12 +6,14 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
 from io import StringIO
 from typing import Any
 
 from .diff import Comparison
 from .needs import Needs
-from .report import Facts, Node, Report, Totals
+from .report import SCHEMA, Facts, Node, Report, Totals
 from .sections import MARKS, SHADES, bill, changes, figures, sections, token_price, usd
 
 # Rows: the one layout that text and Markdown share ------------------------------------------------------------------
@@ -317,9 +319,30 @@ def refusal_markdown(title: str, problems: Iterable[str]) -> str:
     return f"### Plan of `{title}`\n\n" + "".join(f"> ❌ {_quoted(problem)}\n\n" for problem in problems)
 
 
+def refusal_html(title: str, problems: Iterable[str]) -> str:
+    """The page of a stack that cannot be built."""
+    style = (files("eks_llm.plan") / "page.css").read_text(encoding="utf-8")
+    listed = "\n".join(f'<pre class="error">{escape(problem)}</pre>' for problem in problems)
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)} plan</title>\n<style>\n{style}</style>\n</head>\n<body>\n<main>\n"
+        f"<header><h1>{escape(title)}</h1><p>cannot be built</p></header>\n{listed}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def refusal_json(problems: Iterable[str]) -> str:
+    """What a program reads of a stack that cannot be built."""
+    return _json({"schema": SCHEMA, "errors": list(problems)})
+
+
 def as_json(report: Report) -> str:
     """The whole report, every resource with its facts."""
-    return json.dumps(report.as_dict(), indent=2, ensure_ascii=False) + "\n"
+    return _json(report.as_dict())
+
+
+def _json(data: dict[str, Any]) -> str:
+    return json.dumps(data, indent=2, ensure_ascii=False) + "\n"
 
 
 def _escape(line: str) -> str:

@@ -19,6 +19,10 @@ Facts = dict[str, Any]
 """What matters of a resource, by name; only facts that are known. Ranges are `{"min": …, "max": …}`."""
 
 
+SCHEMA = 1
+"""Of the JSON form; changes when a key changes its meaning."""
+
+
 @dataclass(frozen=True)
 class Node:
     """A component or a resource, with what it holds."""
@@ -75,8 +79,8 @@ class Report:
     """Why the stack cannot run, where the program itself has not refused it."""
 
     def as_dict(self) -> dict[str, Any]:
-        """The report as JSON data. `schema` changes when a key changes its meaning."""
-        return {"schema": 1, **asdict(self)}
+        """The report as JSON data."""
+        return {"schema": SCHEMA, **asdict(self)}
 
 
 def build(
