@@ -241,6 +241,8 @@ def _access(keys: Mapping[str, str], found: list[Problem]) -> AwsAccess:
 def _sections(raw: Any) -> tuple[SimpleNamespace, list[Problem]]:
     """Each section on its own, so that an error in one does not hide the errors of another.
 
+    A section with nothing below it, as when all services are commented out, is as good as absent.
+
     A section (or pool, or service) that is wrong is absent from the result. `pool_names` and `secret_names` are those
     that the file holds, also in what is wrong: a rule must not call a name missing that only stands in a broken part.
     """
@@ -249,6 +251,7 @@ def _sections(raw: Any) -> tuple[SimpleNamespace, list[Problem]]:
         what = "is missing or empty" if not raw else f"is {shown(raw)}, not a mapping"
         return sections, [Problem("platform", f"{what}; it describes the stack, see docs/reference/stack-file.md")]
     fields = {field.alias or name: (name, field) for name, field in Platform.model_fields.items()}
+    raw = {key: value for key, value in raw.items() if value is not None or key not in fields}
     found = [Problem(f"platform.{key}", f"unknown key{nearest(key, list(fields))}") for key in raw if key not in fields]
     for key, (name, field) in fields.items():
         path = f"platform.{key}"

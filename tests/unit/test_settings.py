@@ -13,6 +13,7 @@ import yaml
 
 from eks_llm.catalog.images import IMAGES
 from eks_llm.inputs import InvalidArgs
+from eks_llm.operators.monitoring import MonitoringSettings
 from eks_llm.plan.recorder import record
 from settings import Settings, load
 
@@ -90,6 +91,8 @@ BAD: list[tuple[str, Callable[[dict[str, Any]], None], str, str]] = [
     # what is wrong, how, the key path that the message names, a part of the message
     ("unknown key", put(f"{SERVICE}.tensorParalel", 2), f"{SERVICE}.tensorParalel", "did you mean 'tensorParallel'?"),
     ("unknown section", put("gpuPool", {}), "gpuPool", "did you mean 'gpuPools'?"),
+    ("unknown section with nothing below", put("gpuPool", None), "gpuPool", "did you mean 'gpuPools'?"),
+    ("required section with nothing below", put("gpuPools", None), "gpuPools", "required, but missing"),
     ("wrong type", put(f"{POOL}.nodes.max", "two"), f"{POOL}.nodes.max", "'two': write a whole number"),
     ("not a mapping", put("services", ["llama"]), "services", "not a mapping"),
     ("bad unit", put(f"{SERVICE}.slo", {"ttftP99": "820 msec"}), f"{SERVICE}.slo.ttftP99", "ms, s, m, h"),
@@ -471,6 +474,14 @@ def test_the_first_up_of_the_readme_needs_no_services() -> None:
     config = yaml.safe_load((ROOT / "Pulumi.dev.yaml").read_text(encoding="utf-8"))["config"]
     del config["eks-llm:platform"]["services"]
     record(lambda: load(pulumi.Config(), "dev"), stack="dev", config=config)
+
+
+def test_an_optional_section_with_nothing_below_it_is_absent() -> None:
+    """What is left of `services:` when every service below it is commented out."""
+    optional = dict.fromkeys(("services", "monitoring", "tags", "protect"))
+    loaded, _ = settings({**platform(), **optional})
+    found = loaded.platform
+    assert (found.services, found.monitoring, found.tags, found.protect) == ({}, MonitoringSettings(), {}, False)
 
 
 @pytest.mark.parametrize("stack", ["dev", "prod"])
