@@ -15,6 +15,7 @@ from rich.console import Console
 
 from eks_llm.plan import html, render, report
 from eks_llm.plan.against import started
+from eks_llm.plan.cascade import followed
 from eks_llm.plan.diff import Change, Comparison, compare
 from eks_llm.plan.program import PlanError, find_project, run
 from eks_llm.plan.recorder import record
@@ -204,7 +205,8 @@ def test_a_head_that_fails_leaves_nothing_behind(repository: Path) -> None:
 
 
 def differ(before: Callable[[], Any], after: Callable[[], Any]) -> list[Change]:
-    return compare(record(before), record(after))
+    base, head = record(before), record(after)
+    return followed(compare(base, head), base, head)
 
 
 def test_a_key_that_cannot_be_updated_replaces() -> None:
@@ -228,6 +230,62 @@ def test_what_hangs_on_a_replaced_resource_goes_with_it() -> None:
     changes = {change.name: change.action for change in differ(network("10.0.0.0/16"), network("10.1.0.0/16"))}
     # An internet gateway can be attached to another VPC; subnets cannot move.
     assert changes == {"v": "replaced", "s": "replaced", "a": "replaced"}
+
+
+def cluster(cidr: str = "10.0.0.0/16", region: str = "us-west-2", second: str = "10.0.1.0/24") -> Callable[[], Any]:
+    """A VPC with a cluster in it, what belongs to that, and a namespace in the cluster."""
+
+    def program() -> None:
+        account = aws.Provider("account", region=region)
+        opts = pulumi.ResourceOptions(provider=account)
+        vpc = aws.ec2.Vpc("v", cidr_block=cidr, opts=opts)
+        one = aws.ec2.Subnet("one", vpc_id=vpc.id, cidr_block="10.0.0.0/24", opts=opts)
+        two = aws.ec2.Subnet("two", vpc_id=vpc.id, cidr_block=second, opts=opts)
+        bucket = aws.s3.Bucket("b", bucket="b", opts=opts)
+        vpc_config: Any = {"subnet_ids": [one.id, two.id]}
+        eks = aws.eks.Cluster("c", name="c", role_arn="arn:r", vpc_config=vpc_config, opts=opts)
+        aws.eks.Addon("a", cluster_name=eks.name, addon_name="coredns", opts=opts)
+        scaling: Any = {"min_size": 1, "max_size": 1, "desired_size": 1}
+        aws.eks.NodeGroup(
+            "n", cluster_name=eks.name, node_role_arn="arn:n", subnet_ids=["subnet-1"], scaling_config=scaling,
+            opts=opts,
+        )  # fmt: skip
+        kubernetes = k8s.Provider("k", cluster_identifier=eks.arn, kubeconfig="{}")
+        inside = pulumi.ResourceOptions(provider=kubernetes)
+        k8s.core.v1.Namespace("ns", metadata={"name": "ns"}, opts=inside)
+        aws.s3.BucketVersioning("bv", bucket=bucket.bucket, versioning_configuration={"status": "Enabled"}, opts=opts)
+
+    return program
+
+
+def replacements(changes: list[Change]) -> dict[str, list[str]]:
+    assert {change.action for change in changes} == {"replaced"}
+    return {change.name: [f"{key.key}: {key.after}" for key in change.keys if key.replaces] for change in changes}
+
+
+def test_another_vpc_takes_the_cluster_along_and_what_is_in_it() -> None:
+    assert replacements(differ(cluster(), cluster("10.1.0.0/16"))) == {
+        "v": ["cidrBlock: 10.1.0.0/16"],
+        "one": ["vpcId: of the new v"],
+        "two": ["vpcId: of the new v"],
+        "c": ["vpcConfig.subnetIds: of the new v"],
+        "a": ["clusterName: of the new c"],
+        "n": ["clusterName: of the new c"],
+        "k": ["clusterIdentifier: of the new c"],
+        "ns": ["provider: of the new k"],
+    }
+
+
+def test_another_subnet_of_the_same_vpc_leaves_the_cluster() -> None:
+    assert replacements(differ(cluster(), cluster(second="10.0.2.0/24"))) == {"two": ["cidrBlock: 10.0.2.0/24"]}
+
+
+def test_another_region_replaces_all_that_its_provider_made() -> None:
+    found = replacements(differ(cluster(), cluster(region="us-east-1")))
+    assert found.pop("account") == ["region: us-east-1"]
+    assert found.pop("k") == ["clusterIdentifier: of the new c"]
+    assert found.pop("ns") == ["provider: of the new k"]
+    assert found == {name: ["provider: of the new account"] for name in ("v", "one", "two", "b", "c", "a", "n", "bv")}
 
 
 def test_objects_of_kubernetes() -> None:

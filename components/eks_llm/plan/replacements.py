@@ -49,6 +49,10 @@ AWS: dict[str, tuple[str, ...]] = {
     "aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock": ("bucket",),
     "aws:s3/bucketServerSideEncryptionConfiguration:BucketServerSideEncryptionConfiguration": _BUCKET,
     "aws:s3/bucketVersioning:BucketVersioning": _BUCKET,
+    # A replaced provider replaces all that it has made: `ForcesProviderReplace` in pulumi-terraform-bridge, and
+    # DiffConfig in pulumi-kubernetes.
+    "pulumi:providers:aws": ("region",),
+    "pulumi:providers:kubernetes": ("clusterIdentifier",),
 }  # fmt: skip
 
 KUBERNETES: dict[str, tuple[str, ...]] = {

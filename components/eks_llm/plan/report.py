@@ -11,6 +11,7 @@ from ..preflight import of_components
 from ..sizing.own_prices import OwnPrices
 from ..sizing.validity import Finding
 from .against import Base
+from .cascade import followed
 from .diff import Comparison, compare, figures
 from .needs import Needs, needs
 from .recorder import Recording, Resource
@@ -120,7 +121,8 @@ def _comparison(base: Base, head: Recording, answers: Needs | None, prices: OwnP
         return Comparison(base.ref, base.commit, list(base.problems), [], [])
     sized = of_components(settings(base.recording), prices)
     before = needs(sized) if sized else None
-    return Comparison(base.ref, base.commit, [], compare(base.recording, head), figures(before, answers))
+    changes = followed(compare(base.recording, head), base.recording, head)
+    return Comparison(base.ref, base.commit, [], changes, figures(before, answers))
 
 
 def settings(recording: Recording) -> Iterator[tuple[str, str, dict[str, Any]]]:
