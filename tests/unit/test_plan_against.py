@@ -160,6 +160,15 @@ def test_a_missing_ref_on_the_command_line(repository: Path) -> None:
     assert not done.stdout
 
 
+@pytest.mark.parametrize("ref", ["", " "])
+def test_an_empty_ref_on_the_command_line(repository: Path, ref: str) -> None:
+    """As from a variable that a workflow has not set."""
+    done = eks_llm("plan", "dev", "--against", ref, cwd=repository)
+    assert done.returncode == 1
+    assert done.stderr == "error --against: the revision is empty; name one, such as origin/main\n"
+    assert not done.stdout
+
+
 def test_outside_of_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "Pulumi.yaml").write_text("name: theirs\nruntime: python\n")
     (tmp_path / "__main__.py").write_text("")

@@ -47,7 +47,7 @@ def plan(
     try:
         project = program.find_project(cwd)
         title = f"{project.name}/{stack}"
-        with revisions.started(project, stack, against) if against else nullcontext() as pending:
+        with revisions.started(project, stack, against) if against is not None else nullcontext() as pending:
             recording = program.run(project, stack, debug)
             base = pending.result() if pending else None
         result = report.build(recording, project.name, stack, program.own_prices(project), base)

@@ -62,6 +62,8 @@ def started(project: Project, stack: str, ref: str) -> Iterator[Pending]:
 
     Raises `PlanError` where there is no git, no repository or no such revision.
     """
+    if not ref.strip():
+        raise PlanError("--against: the revision is empty; name one, such as origin/main")
     top = Path(_git(project.root, "rev-parse", "--show-toplevel", fails=f"{project.root} is in no git repository"))
     commit = _git(
         top, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}",
