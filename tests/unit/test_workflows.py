@@ -4,6 +4,7 @@
 """
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,20 @@ def test_what_can_write_runs_no_code_of_the_pull_request() -> None:
         else:
             assert "head.repo.full_name == github.repository" in job["if"]
         assert not ("pull-requests" in writes and checks_out)
+
+
+@pytest.mark.parametrize(("rows", "truncated"), [(10, False), (1000, True)])
+def test_a_comment_is_cut_between_lines(tmp_path: Path, rows: int, truncated: bool) -> None:
+    (step,) = [step for step in workflow(FOLDER / "preview.yml")["jobs"]["comment"]["steps"] if "run" in step]
+    writing, _, _ = step["run"].partition("known=")
+    (tmp_path / "plans").mkdir()
+    row = "—" * 33  # of 3 bytes each, 100 with the end of the line
+    (tmp_path / "plans" / "dev.md").write_text(f"{row}\n" * rows, encoding="utf-8")
+    subprocess.run(["bash", "-euo", "pipefail", "-c", writing], cwd=tmp_path, check=True)
+    body = (tmp_path / "body.md").read_text(encoding="utf-8").splitlines()
+    notice = ["", "**truncated**: the whole plan is in the summary of this run"]
+    # 22 bytes of the mark's line, so 639 rows stay below 64,000 bytes.
+    assert body == ["<!-- eks-llm plan -->", *[row] * min(rows, 639), *(notice if truncated else [])]
 
 
 def test_every_committed_stack_is_previewed() -> None:
