@@ -4,10 +4,16 @@ No import of pulumi_policy, so that the rules are tested like any code. A rule y
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from ipaddress import IPv4Network, IPv6Network, collapse_addresses, ip_network
+from pathlib import PurePosixPath
 from typing import Any
 
+from eks_llm.aws.cluster import OPEN_ADDRESSES
+from eks_llm.catalog.images import IMAGES
+from eks_llm.placement import NVME_MOUNT
 from eks_llm.preflight import of_components
 from eks_llm.sizing.validity import Finding
 
@@ -25,6 +31,23 @@ class Rule:
     check: Callable[[Props], Iterator[str]]
 
 
+EVERYTHING = r"[*:]+|arn:[*:]+"
+"""Of actions and resources: `*`, `*:*`, `arn:*`."""
+
+NARROWING = {
+    f"{quantifier}{operator}"
+    for quantifier in ("", "foranyvalue:")
+    for operator in ("stringequals", "stringequalsignorecase", "stringlike", "arnequals", "arnlike", "ipaddress")
+}
+CALLERS = {
+    "aws:principalarn", "aws:principalaccount", "aws:principalorgid", "aws:sourceaccount", "aws:sourcearn",
+    "aws:sourceip", "aws:sourceorgid", "aws:sourceowner", "aws:sourcevpc", "aws:sourcevpce", "aws:userid",
+    "s3:dataaccesspointaccount", "s3:dataaccesspointarn",
+}  # fmt: skip
+"""Condition keys that, with fixed values, make a bucket policy not public. Source: S3 user guide, "Blocking public
+access to your Amazon S3 storage", The meaning of "public"."""
+
+
 # AWS ----------------------------------------------------------------------------------------------------------------
 
 
@@ -37,7 +60,10 @@ def imdsv2(props: Props) -> Iterator[str]:
 
 
 def encrypted_template(props: Props) -> Iterator[str]:
-    for index, mapping in enumerate(props.get("blockDeviceMappings") or []):
+    mappings = props.get("blockDeviceMappings") or []
+    if not any(mapping.get("ebs") for mapping in mappings):
+        yield "blockDeviceMappings: names no volume, so the root volume is as the AMI has it: not encrypted"
+    for index, mapping in enumerate(mappings):
         disk = mapping.get("ebs")
         if disk is not None and not _true(disk.get("encrypted")):
             yield f"blockDeviceMappings[{index}].ebs.encrypted: the volume is not encrypted"
@@ -57,9 +83,28 @@ def closed_endpoint(props: Props) -> Iterator[str]:
     access = props.get("vpcConfig") or {}
     if access.get("endpointPublicAccess", True):
         cidrs = access.get("publicAccessCidrs") or ["0.0.0.0/0"]
-        wide = [cidr for cidr in cidrs if cidr in ("0.0.0.0/0", "::/0")]
-        if wide:
-            yield f"vpcConfig.publicAccessCidrs: the API server is open to the internet ({', '.join(wide)})"
+        try:
+            wide = _wide(cidrs)
+        except ValueError as error:
+            yield f"vpcConfig.publicAccessCidrs: {error}"
+        else:
+            if wide:
+                yield f"vpcConfig.publicAccessCidrs: the API server is open to the internet ({', '.join(cidrs)})"
+
+
+def _wide(cidrs: Iterable[str]) -> bool:
+    """Whether ranges together hold more of the internet than the Cluster component takes, of IPv6 the same share.
+
+    Raises `ValueError` for what is no range.
+    """
+    ranges = [ip_network(cidr, strict=False) for cidr in cidrs]
+    old = collapse_addresses(item for item in ranges if isinstance(item, IPv4Network))
+    new = collapse_addresses(item for item in ranges if isinstance(item, IPv6Network))
+    share = OPEN_ADDRESSES / 2**32
+    return (
+        sum(item.num_addresses for item in old) > share * 2**32
+        or sum(item.num_addresses for item in new) > share * 2**128
+    )
 
 
 def encrypted_secrets(props: Props) -> Iterator[str]:
@@ -68,10 +113,20 @@ def encrypted_secrets(props: Props) -> Iterator[str]:
 
 
 def least_privilege(props: Props) -> Iterator[str]:
-    for statement in _statements(props.get("policy")):
-        everything = "*" in _listed(statement.get("Action")) and "*" in _listed(statement.get("Resource"))
-        if statement.get("Effect") == "Allow" and everything:
+    try:
+        statements = _statements(props.get("policy"))
+    except ValueError as error:
+        yield f"policy: {error}"
+        return
+    for statement in statements:
+        if statement.get("Effect") != "Allow":
+            continue
+        if not (_any(EVERYTHING, statement.get("Resource")) or "NotResource" in statement):
+            continue
+        if _any(EVERYTHING, statement.get("Action")):
             yield "policy: allows every action on every resource"
+        elif "NotAction" in statement:
+            yield "policy: allows every action but those of NotAction on every resource"
 
 
 def private_bucket(props: Props) -> Iterator[str]:
@@ -81,11 +136,15 @@ def private_bucket(props: Props) -> Iterator[str]:
 
 
 def bucket_policy(props: Props) -> Iterator[str]:
-    statements = list(_statements(props.get("policy")))
-    if any(item.get("Effect") == "Allow" and not item.get("Condition") and _anyone(item) for item in statements):
+    try:
+        statements = _statements(props.get("policy"))
+    except ValueError as error:
+        yield f"policy: {error}"
+        return
+    if any(item.get("Effect") == "Allow" and _anyone(item) and not _narrowed(item) for item in statements):
         yield "policy: allows anyone"
-    if not any(item.get("Effect") == "Deny" and _plain_http(item) for item in statements):
-        yield "policy: does not deny requests without TLS (aws:SecureTransport false)"
+    if not any(item.get("Effect") == "Deny" and _anyone(item) and _plain_http(item) for item in statements):
+        yield "policy: does not deny anyone's s3:* requests without TLS (aws:SecureTransport false)"
 
 
 def _anyone(statement: Props) -> bool:
@@ -93,18 +152,64 @@ def _anyone(statement: Props) -> bool:
     return principal == "*" or (isinstance(principal, Mapping) and "*" in _listed(principal.get("AWS")))
 
 
+def _narrowed(statement: Props) -> bool:
+    """Whether a condition leaves of everyone only some that it names."""
+    return any(
+        operator in NARROWING and key in CALLERS and values and all(_fixed(operator, str(value)) for value in values)
+        for operator, key, values in _conditions(statement)
+    )
+
+
+def _fixed(operator: str, value: str) -> bool:
+    if operator == "ipaddress":
+        try:
+            return not _wide([value])
+        except ValueError:
+            return False
+    return not re.search(r"[*?]", value) or bool(re.match(r"arn:[^:*?]+:[^:*?]+:[^:*?]*:\d{12}:", value))
+
+
 def _plain_http(statement: Props) -> bool:
-    return str(((statement.get("Condition") or {}).get("Bool") or {}).get("aws:SecureTransport")).lower() == "false"
+    """Whether a statement is of every request without TLS, and under no other condition."""
+    asked = [(operator, key, [str(value).lower() for value in values]) for operator, key, values in
+             _conditions(statement)]  # fmt: skip
+    return asked == [("bool", "aws:securetransport", ["false"])] and _any(r"\*|s3:\*", statement.get("Action"))
 
 
-def _statements(policy: Any) -> Iterator[Props]:
-    document = json.loads(policy) if isinstance(policy, str) and policy else policy or {}
-    found = document.get("Statement") or []
-    yield from [found] if isinstance(found, Mapping) else found
+def _conditions(statement: Props) -> Iterator[tuple[str, str, list[Any]]]:
+    """Operator and key in lower case, as IAM does not tell them apart, and values."""
+    for operator, tests in (statement.get("Condition") or {}).items():
+        for key, values in tests.items():
+            yield operator.lower(), key.lower(), _listed(values)
+
+
+def _statements(policy: Any) -> list[Props]:
+    """The statements of a policy, as text or as an object. Raises `ValueError` for what is no policy."""
+    try:
+        document = json.loads(policy) if isinstance(policy, str) and policy else policy or {}
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON ({error})") from None
+    found = document.get("Statement") or [] if isinstance(document, Mapping) else None
+    listed = [found] if isinstance(found, Mapping) else found
+    if not isinstance(listed, list) or not all(map(_is_statement, listed)):
+        raise ValueError("not a policy document with a list of statements")
+    return listed
+
+
+def _is_statement(item: Any) -> bool:
+    if not isinstance(item, Mapping):
+        return False
+    tests = item.get("Condition") or {}
+    return isinstance(tests, Mapping) and all(isinstance(test, Mapping) for test in tests.values())
+
+
+def _any(pattern: str, value: Any) -> bool:
+    """Whether one of the values, such as the actions of a statement, is `pattern` as a whole."""
+    return any(re.fullmatch(pattern, str(item), re.I) for item in _listed(value))
 
 
 def _listed(value: Any) -> list[Any]:
-    return [value] if isinstance(value, str) else list(value or [])
+    return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 def _true(value: Any) -> bool:
@@ -122,8 +227,21 @@ def pods(props: Props) -> Iterator[str]:
     for key in ("hostNetwork", "hostPID", "hostIPC"):
         if spec.get(key):
             yield f"{key}: the pod shares it with its node"
-    for container in [*(spec.get("containers") or []), *(spec.get("initContainers") or [])]:
+    for volume in spec.get("volumes") or []:
+        path = (volume.get("hostPath") or {}).get("path")
+        if path is not None and not _of_nvme(str(path)):
+            yield f"volume {volume.get('name')}: hostPath {path} is not of the node's NVMe array ({NVME})"
+    user = (spec.get("securityContext") or {}).get("runAsUser")
+    inits = [(container, True) for container in spec.get("initContainers") or []]
+    for container, first in [*((container, False) for container in spec.get("containers") or []), *inits]:
         name, security = container.get("name"), container.get("securityContext") or {}
+        # Makes folders on the node for the engine's user, so it has to be root: see serving/fetch.py.
+        fetches = first and container.get("image") == IMAGES["weights"].reference
+        added = set((security.get("capabilities") or {}).get("add") or []) - ({"CHOWN"} if fetches else set())
+        if added:
+            yield f"{name}: securityContext.capabilities.add {', '.join(sorted(added))}"
+        if security.get("runAsUser", user) == 0 and not fetches:
+            yield f"{name}: runs as root (runAsUser 0)"
         if security.get("privileged"):
             yield f"{name}: privileged"
         if security.get("allowPrivilegeEscalation") is not False:
@@ -131,6 +249,13 @@ def pods(props: Props) -> Iterator[str]:
         image = str(container.get("image", ""))
         if "@" not in image and (":" not in image.rsplit("/", 1)[-1] or image.endswith(":latest")):
             yield f"{name}: image {image} names no version"
+
+
+NVME = PurePosixPath(NVME_MOUNT).parent
+
+
+def _of_nvme(path: str) -> bool:
+    return PurePosixPath(path).is_relative_to(NVME) and ".." not in PurePosixPath(path).parts
 
 
 _WORKLOADS = (
@@ -171,7 +296,7 @@ RULES = [
 
 # The stack ----------------------------------------------------------------------------------------------------------
 
-BUCKET = "aws:s3/bucket:Bucket"
+BUCKETS = ("aws:s3/bucket:Bucket", "aws:s3/bucketV2:BucketV2")
 GUARDS = {
     "aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock": "a BucketPublicAccessBlock",
     "aws:s3/bucketPolicy:BucketPolicy": "a BucketPolicy",
@@ -182,7 +307,7 @@ def unguarded(resources: Iterable[tuple[str, str, Iterable[str]]]) -> Iterator[t
     """URN of each bucket that lacks a guard, and a message. Takes type, URN and the URNs that `bucket` comes from."""
     listed = list(resources)
     for type_, urn, _ in listed:
-        if type_ != BUCKET:
+        if type_ not in BUCKETS:
             continue
         for guard, name in GUARDS.items():
             if not any(kind == guard and urn in sources for kind, _, sources in listed):

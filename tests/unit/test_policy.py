@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from eks_llm.catalog.images import IMAGES
 from eks_llm.plan.program import find_project, run
 from eks_llm.plan.recorder import Recording
 
@@ -53,7 +54,27 @@ TEMPLATE = "aws:ec2/launchTemplate:LaunchTemplate"
 CLUSTER = "aws:eks/cluster:Cluster"
 OPEN = {"Effect": "Allow", "Principal": {"AWS": "*"}, "Action": "s3:GetObject", "Resource": "*"}
 TLS = {"Effect": "Deny", "Principal": "*", "Action": "s3:*", "Condition": {"Bool": {"aws:SecureTransport": "false"}}}
+NO_TLS = "policy: does not deny anyone's s3:* requests without TLS (aws:SecureTransport false)"
+ROLE = "aws:iam/rolePolicy:RolePolicy"
+SECRETS = {"encryptionConfig": {"resources": ["secrets"]}}
 SOUND = {"name": "c", "image": "i:1", "securityContext": {"allowPrivilegeEscalation": False}}
+
+
+def allow(**statement: Any) -> dict[str, Any]:
+    return {"Effect": "Allow", "Resource": "*", **statement}
+
+
+def under(condition: dict[str, Any]) -> dict[str, Any]:
+    return {**OPEN, "Condition": condition}
+
+
+def fetch(*capabilities: str) -> dict[str, Any]:
+    """The init container that brings the weights."""
+    security = {"runAsUser": 0, "allowPrivilegeEscalation": False, "capabilities": {"add": list(capabilities)}}
+    return {"name": "weights", "image": IMAGES["weights"].reference, "securityContext": security}
+
+
+FETCH = fetch("CHOWN")
 
 
 def pod(container: dict[str, Any], **spec: Any) -> dict[str, Any]:
@@ -65,7 +86,11 @@ def document(*statements: Any) -> dict[str, Any]:
 
 
 BAD: list[tuple[str, Any, list[str]]] = [
-    (TEMPLATE, {}, ["metadataOptions.httpTokens", "metadataOptions.httpPutResponseHopLimit"]),
+    (
+        TEMPLATE,
+        {},
+        ["metadataOptions.httpTokens", "metadataOptions.httpPutResponseHopLimit", "blockDeviceMappings: names no"],
+    ),
     (
         TEMPLATE,
         {"metadataOptions": {"httpTokens": "optional", "httpPutResponseHopLimit": 2},
@@ -85,14 +110,39 @@ BAD: list[tuple[str, Any, list[str]]] = [
          "encryptionConfig": {"resources": ["secrets"]}},
         ["vpcConfig.publicAccessCidrs"],
     ),
-    ("aws:iam/rolePolicy:RolePolicy", document({"Effect": "Allow", "Action": ["*"], "Resource": "*"}), ["policy: all"]),
+    (
+        CLUSTER,
+        {"vpcConfig": {"publicAccessCidrs": ["0.0.0.0/1", "128.0.0.0/1"]}, **SECRETS},
+        ["vpcConfig.publicAccessCidrs: the API server is open to the internet (0.0.0.0/1, 128.0.0.0/1)"],
+    ),
+    (
+        CLUSTER,
+        {"vpcConfig": {"publicAccessCidrs": ["2000::/3"]}, **SECRETS},
+        ["vpcConfig.publicAccessCidrs: the API server is open to the internet (2000::/3)"],
+    ),
+    (CLUSTER, {"vpcConfig": {"publicAccessCidrs": ["office"]}, **SECRETS}, ["vpcConfig.publicAccessCidrs: 'office'"]),
+    (ROLE, document(allow(Action=["*"])), ["policy: allows every action on every resource"]),
+    (ROLE, document(allow(Action="*:*")), ["policy: allows every action on every resource"]),
+    (ROLE, document({"Effect": "Allow", "Action": "*", "NotResource": "arn:aws:s3:::b"}), ["policy: allows every"]),
+    (ROLE, document(allow(NotAction="iam:*")), ["policy: allows every action but those of NotAction on every"]),
+    (ROLE, {"policy": "{'Statement'"}, ["policy: not JSON (Expecting property name"]),
+    (ROLE, {"policy": '["*"]'}, ["policy: not a policy document with a list of statements"]),
+    (POLICY, {"policy": "{"}, ["policy: not JSON ("]),
+    (POLICY, document("Allow"), ["policy: not a policy document with a list of statements"]),
     (
         "aws:s3/bucketPublicAccessBlock:BucketPublicAccessBlock",
         {"blockPublicAcls": True, "blockPublicPolicy": True, "ignorePublicAcls": True},
         ["restrictPublicBuckets"],
     ),
     (POLICY, document(OPEN, TLS), ["policy: allows anyone"]),
-    (POLICY, document(), ["policy: does not deny requests without TLS"]),
+    (POLICY, document(under({"StringLike": {"aws:PrincipalArn": "*"}}), TLS), ["policy: allows anyone"]),
+    (POLICY, document(under({"Bool": {"aws:SecureTransport": "true"}}), TLS), ["policy: allows anyone"]),
+    (POLICY, document(under({"IpAddress": {"aws:SourceIp": "0.0.0.0/0"}}), TLS), ["policy: allows anyone"]),
+    (POLICY, document(under({"StringEqualsIfExists": {"aws:SourceVpc": "vpc-1"}}), TLS), ["policy: allows anyone"]),
+    (POLICY, document(), [NO_TLS]),
+    (POLICY, document({**TLS, "Principal": {"AWS": "arn:aws:iam::111122223333:root"}}), [NO_TLS]),
+    (POLICY, document({**TLS, "Action": "s3:GetObject"}), [NO_TLS]),
+    (POLICY, document({**TLS, "Condition": {**TLS["Condition"], "StringEquals": {"aws:userid": "x"}}}), [NO_TLS]),
     (
         "kubernetes:apps/v1:Deployment",
         pod({"securityContext": {"privileged": True}, "image": "registry:5000/a"}, hostNetwork=True),
@@ -100,6 +150,31 @@ BAD: list[tuple[str, Any, list[str]]] = [
     ),
     ("kubernetes:batch/v1:CronJob", {"spec": {"jobTemplate": pod({"image": "a:latest"})}}, ["c: image a:latest"]),
     ("kubernetes:core/v1:Pod", {"spec": {"containers": [SOUND], "hostPID": True}}, ["hostPID"]),
+    (
+        "kubernetes:apps/v1:Deployment",
+        pod({}, volumes=[{"name": "v", "hostPath": {"path": "/var/run"}}, {"name": "t", "emptyDir": {}},
+                         {"name": "w", "hostPath": {"path": "/mnt/k8s-disks/../../etc"}}]),
+        [
+            "volume v: hostPath /var/run is not of the node's NVMe array (/mnt/k8s-disks)",
+            "volume w: hostPath /mnt/k8s-disks/../../etc is not",
+        ],
+    ),
+    (
+        "kubernetes:apps/v1:Deployment",
+        pod({**FETCH, "name": "c"}),
+        ["c: securityContext.capabilities.add CHOWN", "c: runs as root (runAsUser 0)"],
+    ),
+    ("kubernetes:apps/v1:Deployment", pod({}, securityContext={"runAsUser": 0}), ["c: runs as root (runAsUser 0)"]),
+    (
+        "kubernetes:apps/v1:Deployment",
+        pod({}, initContainers=[{**FETCH, "image": "other:1"}]),
+        ["weights: securityContext.capabilities.add CHOWN", "weights: runs as root (runAsUser 0)"],
+    ),
+    (
+        "kubernetes:apps/v1:Deployment",
+        pod({}, initContainers=[fetch("SYS_ADMIN", "CHOWN")]),
+        ["weights: securityContext.capabilities.add SYS_ADMIN"],
+    ),
 ]  # fmt: skip
 
 
@@ -117,7 +192,19 @@ def test_what_is_refused(type_: str, props: Any, starts: list[str]) -> None:
         ("aws:iam/policy:Policy", document({"Effect": "Allow", "Action": "ec2:Describe*", "Resource": "*"})),
         ("aws:iam/policy:Policy", {"policy": {"Statement": {"Effect": "Deny", "Action": "*", "Resource": "*"}}}),
         (POLICY, document({**OPEN, "Condition": {"StringEquals": {"aws:PrincipalOrgID": "o-1"}}}, TLS)),
+        (
+            POLICY,
+            document(
+                {**OPEN, "Condition": {"ArnLike": {"aws:PrincipalArn": "arn:aws:iam::111122223333:role/*"}}},
+                {**TLS, "Condition": {"bool": {"AWS:SecureTransport": [False]}}},
+            ),
+        ),
+        (ROLE, document(allow(Action="s3:*"), {**allow(NotAction="iam:*"), "Resource": "arn:aws:s3:::b/*"})),
         ("kubernetes:apps/v1:Deployment", pod({"image": "r:5000/a@sha256:00"})),
+        (
+            "kubernetes:apps/v1:Deployment",
+            pod({}, initContainers=[FETCH], volumes=[{"name": "w", "hostPath": {"path": "/mnt/k8s-disks/0/models/a"}}]),
+        ),
         ("kubernetes:storage.k8s.io/v1:StorageClass", {"provisioner": "efs.csi.aws.com"}),
         ("aws:ec2/vpc:Vpc", {}),
     ],
@@ -126,8 +213,9 @@ def test_what_is_allowed(type_: str, props: Any) -> None:
     assert list(violations(type_, props)) == []
 
 
-def test_a_bucket_without_guards() -> None:
-    bucket, block, policy = (rules.BUCKET, "urn:b", []), *((guard, f"urn:{i}", ["urn:b"]) for i, guard in
+@pytest.mark.parametrize("type_", ["aws:s3/bucket:Bucket", "aws:s3/bucketV2:BucketV2"])
+def test_a_bucket_without_guards(type_: str) -> None:
+    bucket, block, policy = (type_, "urn:b", []), *((guard, f"urn:{i}", ["urn:b"]) for i, guard in
                                                            enumerate(rules.GUARDS))  # fmt: skip
     assert list(rules.unguarded([bucket, block, policy])) == []
     assert list(rules.unguarded([bucket, policy])) == [("urn:b", "the bucket has no BucketPublicAccessBlock")]
