@@ -56,9 +56,9 @@ class TritonPythonModel:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(directory.metrics)  # before prometheus_client is imported
 
         from frontend import FrontEnd
-        from responses import Answer
+        from responses import Answer, Outbox
 
-        self._answer = Answer
+        self._answer, self._outbox = Answer, Outbox()
         self._frontend = FrontEnd(config, directory, index)
         self._frontend.start()
 
@@ -69,7 +69,7 @@ class TritonPythonModel:
                 for name in INPUTS
                 if (tensor := pb_utils.get_input_tensor_by_name(request, name)) is not None
             }
-            answer = self._answer(request.get_response_sender(), request.requested_output_names())
+            answer = self._answer(request.get_response_sender(), request.requested_output_names(), self._outbox)
             self._frontend.submit(tensors, request.timeout(), answer)
 
     def is_ready(self) -> bool:
@@ -78,4 +78,5 @@ class TritonPythonModel:
 
     def finalize(self) -> None:
         if frontend := getattr(self, "_frontend", None):
+            self._outbox.close()
             frontend.stop()

@@ -2,6 +2,8 @@
 
 import enum
 import json
+import logging
+import queue
 import threading
 from collections.abc import Collection
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as pb_utils
 
+logger = logging.getLogger("eks_llm.responses")
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 
 
@@ -24,10 +27,35 @@ class Code(enum.Enum):
     INTERNAL = pb_utils.TritonError.INTERNAL
 
 
-class Answer:
-    """The responses of one request. Used by the event loop; `client_gone` by the watching thread."""
+class Outbox:
+    """Sends responses from a thread of its own: a send is a round trip to Triton, for which the event loop cannot wait.
 
-    def __init__(self, sender: Any, wanted: Collection[str]) -> None:
+    What an answer gains while the thread is busy leaves as one piece, so a server under load sends less often.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, daemon=True, name="outbox")
+        self._thread.start()
+
+    def put(self, answer: "Answer") -> None:
+        self._waiting.put(answer)
+
+    def close(self) -> None:
+        """Returns when everything is sent."""
+        self._waiting.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (answer := self._waiting.get()) is not None:
+            answer.send()
+            del answer  # a frame must not keep Triton's sender while it waits, see Answer
+
+
+class Answer:
+    """The responses of one request: the event loop adds to them, the outbox sends them, the watcher looks after them."""
+
+    def __init__(self, sender: Any, wanted: Collection[str], outbox: Outbox) -> None:
         """`wanted`: the outputs that the request asked for.
 
         No other may be sent: Triton's sender drops it without holding Python's lock, and the process dies (seen with
@@ -36,11 +64,17 @@ class Answer:
         self.tokens = 0
         self._wanted = wanted
         self.end_reason: tuple[Code, str] | None = None
+        # It holds shared memory of Triton and dies badly if it outlives that: no frame, task or traceback may keep it
+        # until the interpreter ends.
         self._sender = sender
-        self._closed = False
-        self._closing = threading.Lock()  # is_cancelled must not meet the final response on its way
+        self._outbox = outbox
+        self._lock = threading.Lock()
+        """Held while the answer changes, and while it is sent: is_cancelled must not meet the final response."""
         self._stream = False
         self._parts: list[str] = []
+        self._end: dict[str, str] | tuple[str, Code] | None = None
+        """How it ends: the outputs beside the text, or an error."""
+        self._queued = False
         self._prompt_tokens = 0
 
     def begin(self, head: str, stream: bool, prompt_tokens: int) -> None:
@@ -49,9 +83,10 @@ class Answer:
             self._parts.append(head)
 
     def add(self, output: Any) -> None:
-        """Sends the new text of an engine output, or keeps it for the one response of a request without STREAM."""
+        """Takes the new text of an engine output: to be sent now, or with the end of a request without STREAM."""
         completion = output.outputs[0]
         self.tokens += len(completion.token_ids)
+        end = None
         if output.finished:
             usage = {
                 "prompt_tokens": self._prompt_tokens,
@@ -59,25 +94,56 @@ class Answer:
                 "total_tokens": self._prompt_tokens + self.tokens,
                 "cached_tokens": output.num_cached_tokens or 0,
             }
-            self._close(
-                self._response(
-                    TEXT_OUTPUT="".join((*self._parts, completion.text)),
-                    FINISH_REASON=str(completion.finish_reason),
-                    USAGE=json.dumps(usage),
-                )
-            )
-        elif not self._stream:
-            self._parts.append(completion.text)
-        elif completion.text and "TEXT_OUTPUT" in self._wanted:  # a piece of a character has no text yet
-            self._sender.send(self._response(TEXT_OUTPUT=completion.text))
+            end = {"FINISH_REASON": str(completion.finish_reason), "USAGE": json.dumps(usage)}
+        self._change(completion.text, end)
 
     def fail(self, code: Code, reason: str) -> None:
         """Ends the request with an error, if it has not ended yet."""
-        self._close(pb_utils.InferenceResponse(error=pb_utils.TritonError(reason, code.value)))
+        self._change("", (reason, code))
 
     def client_gone(self) -> bool:
-        with self._closing:
-            return not self._closed and self._sender.is_cancelled()
+        """Cancelled by the client, or not to be reached."""
+        with self._lock:
+            return self._end is None and (self._sender is None or self._sender.is_cancelled())
+
+    def send(self) -> None:
+        """Sends what has come together. Called by the outbox only."""
+        with self._lock:
+            self._queued = False
+            if self._sender is None:
+                return
+            try:
+                self._send("".join(self._parts))
+            except Exception:
+                logger.exception("a response could not be sent")
+                self._sender = None  # the watcher finds that nobody listens
+            finally:
+                self._parts.clear()
+
+    def _change(self, text: str, end: "dict[str, str] | tuple[str, Code] | None") -> None:
+        with self._lock:
+            if self._end is not None or self._sender is None:
+                return
+            if text:  # a piece of a character has no text yet
+                self._parts.append(text)
+            self._end = end
+            if self._queued or not (end or (text and self._stream)):
+                return
+            self._queued = True
+        self._outbox.put(self)
+
+    def _send(self, text: str) -> None:
+        if isinstance(self._end, dict):
+            self._sender.send(self._response(TEXT_OUTPUT=text, **self._end), flags=_FINAL)
+            self._sender = None
+            return
+        if text and self._stream and "TEXT_OUTPUT" in self._wanted:
+            self._sender.send(self._response(TEXT_OUTPUT=text))
+        if self._end:
+            reason, code = self._end
+            failure = pb_utils.InferenceResponse(error=pb_utils.TritonError(reason, code.value))
+            self._sender.send(failure, flags=_FINAL)
+            self._sender = None
 
     def _response(self, **texts: str) -> Any:
         return pb_utils.InferenceResponse(
@@ -87,12 +153,3 @@ class Answer:
                 if name in self._wanted
             ]
         )
-
-    def _close(self, response: Any) -> None:
-        with self._closing:
-            if not self._closed:
-                self._closed = True
-                self._sender.send(response, flags=_FINAL)
-                # It holds shared memory of Triton and dies badly if it outlives that: no frame, task or traceback may
-                # keep it until the interpreter ends.
-                self._sender = None
