@@ -4,8 +4,9 @@ import json
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from eks_llm.catalog.models import MODELS
+from eks_llm.catalog.models import MODELS, ModelShape
 from eks_llm.sizing.shape import from_config
 from eks_llm.sizing.weights import parameters, weights_gib
 
@@ -116,7 +117,10 @@ def test_all_layers_of_an_old_mistral_are_windowed():
     [
         ("{", "not JSON"),
         ("[1]", "holds a list, not an object"),
-        ("{}", "model_type 'is missing' is not one of"),
+        ("{}", "config.json: model_type is missing (known: deepseek_v2"),
+        ("[" * 100_000, "config.json: nested too deeply to be one"),
+        (json.dumps({**LLAMA, "num_key_value_heads": 7}), "config.json: kvHeads: 7 does not divide the"),
+        (json.dumps({**LLAMA, "num_key_value_heads": 0}), "config.json: kvHeads: Input should be greater than"),
         (json.dumps({"model_type": "mamba"}), "model_type 'mamba' is not one of deepseek_v2"),
         (json.dumps({"model_type": "llama"}), "num_hidden_layers is missing; hidden_size is missing"),
         (json.dumps({**LLAMA, "num_hidden_layers": -3}), "num_hidden_layers is -3, not a whole number from 1"),
@@ -176,3 +180,30 @@ def test_several_problems_are_told_at_once():
     with pytest.raises(ValueError, match="vocab_size is -1") as raised:
         from_config({**LLAMA, "vocab_size": -1, "hidden_size": None})
     assert "hidden_size is missing" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("layers", -80, "layers"),
+        ("hidden", 0, "hidden"),
+        ("hidden", -8192, "hidden"),
+        ("heads", 0, "heads"),
+        ("kvHeads", 0, "kvHeads"),
+        ("vocab", -1, "vocab"),
+        ("maxPosition", -5, "maxPosition"),
+        ("experts", -4, "experts"),
+        ("nativeGib", 0, "nativeGib"),
+        ("extraGib", -1, "extraGib"),
+        ("kvHeads", 7, "kvHeads: 7 does not divide the 64 heads"),
+        ("windowLayers", 81, "windowLayers: 81 is more than the 80 layers"),
+        ("activeExperts", 2, "activeExperts: 2 is more than the 0 experts"),
+        ("experts", 8, "activeExperts: 0 of 8 experts"),
+    ],
+)
+def test_a_shape_given_by_hand_is_checked(field: str, value: int, message: str):
+    by_hand = MODELS["llama-3-70b-instruct"].model_dump(by_alias=True)
+    with pytest.raises(ValidationError) as raised:
+        ModelShape.model_validate({**by_hand, field: value})
+    (error,) = raised.value.errors()
+    assert message in f"{'.'.join(map(str, error['loc']))} {error['msg']}"

@@ -4,6 +4,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from pydantic import ValidationError
+from pydantic.alias_generators import to_camel
+
 from ..catalog.models import ModelShape
 from ..catalog.quantization import QUANTIZATIONS
 from .weights import GIB
@@ -50,7 +53,8 @@ def from_config(text: str | Mapping[str, Any]) -> ModelShape:
     kind = str(config.get("model_type", ""))
     if kind not in FAMILIES:
         known = ", ".join(sorted(FAMILIES))
-        raise ValueError(f"config.json: model_type {kind or 'is missing'!r} is not one of {known}; {BY_HAND}")
+        said = f"model_type {kind!r} is not one of {known}" if kind else f"model_type is missing (known: {known})"
+        raise ValueError(f"config.json: {said}; {BY_HAND}")
     inner = config.get("text_config")
     language = {**config, **inner} if isinstance(inner, Mapping) else config
     inner_kind = str(language.get("model_type", kind))
@@ -59,7 +63,14 @@ def from_config(text: str | Mapping[str, Any]) -> ModelShape:
     shape = _shape(inner_kind, numbers, fields, config)
     if numbers.problems:
         raise ValueError(f"config.json: {'; '.join(numbers.problems)}; {BY_HAND}")
-    return ModelShape(**shape)
+    try:
+        return ModelShape(**shape)
+    except ValidationError as error:
+        told = [
+            ": ".join([*(to_camel(str(part)) for part in item["loc"]), item["msg"].removeprefix("Value error, ")])
+            for item in error.errors(include_url=False)
+        ]
+        raise ValueError(f"config.json: {'; '.join(told)}; {BY_HAND}") from None
 
 
 def _parsed(text: str | Mapping[str, Any]) -> Mapping[str, Any]:
@@ -69,6 +80,8 @@ def _parsed(text: str | Mapping[str, Any]) -> Mapping[str, Any]:
         config = json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"config.json: not JSON: {error.msg} in line {error.lineno}; {BY_HAND}") from None
+    except RecursionError:
+        raise ValueError(f"config.json: nested too deeply to be one; {BY_HAND}") from None
     if not isinstance(config, dict):
         raise ValueError(f"config.json: holds a {type(config).__name__}, not an object; {BY_HAND}")
     return config
