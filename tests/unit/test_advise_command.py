@@ -45,6 +45,7 @@ def test_from_a_model_and_a_load_to_a_stack_that_loads() -> None:
     (pool,) = settings.platform.gpu_pools.values()
     assert first.split()[0] == pool.instance_type
     assert not settings.report.errors
+    assert service.expected.tokens_per_request == 856 + 256  # the means of both ranges
     # 100 streams are carried, and the cost is the one that was promised.
     assert service.scaling.min * service.in_flight >= 100
     assert f"{settings.report.cost.lines[0].minimum:,.0f}" == first.split()[-2]
@@ -92,3 +93,15 @@ def test_bad_questions(args: list[str], message: Any) -> None:
     assert done.returncode == 1
     assert message in done.stderr
     assert not done.stdout
+
+
+def test_own_prices_of_the_project_count(tmp_path: Path) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("name: own\nruntime: python\n")
+    (tmp_path / "eks-llm.prices.yaml").write_text(
+        "date: 2026-07-31\nregions: {eu-central-1: {onDemand: {p4d.24xlarge: 10}}}\n"
+    )
+    (tmp_path / "below").mkdir()
+    done = eks_llm("advise", "llama-3.3-70b-instruct", *LOAD, "--region", "eu-central-1", cwd=tmp_path / "below")
+    assert done.returncode == 0, done.stderr
+    cells = done.stdout.splitlines()[1].split()
+    assert (cells[0], cells[-2]) == ("p4d.24xlarge", f"{int(cells[4]) * 10 * 730:,}")

@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from rich.console import Console
 
 from eks_llm.inputs import InvalidArgs, Problem
 from eks_llm.plan import html, render, report, sections
+from eks_llm.plan.diff import Comparison, figures
 from eks_llm.plan.needs import ServiceFit
 from eks_llm.plan.program import PlanError, find_project, run
 from eks_llm.plan.recorder import Recording
@@ -97,6 +99,47 @@ def test_own_prices_are_used(recording: Recording) -> None:
     assert needs
     assert needs.bill[0].maximum == pytest.approx(7300)
     assert needs.prices_of == "2026-11-28"
+
+
+def unpriced() -> report.Report:
+    """A stack in a region without prices."""
+    recording = run(find_project(SERVED), "dev")
+    for item in recording.resources:
+        if item.type == "eks-llm:index:GpuNodePool":
+            item.inputs["zone"] = "eu-central-1a"
+    return report.build(recording, "served", "dev")
+
+
+def test_a_price_that_is_not_known_shows_in_every_format() -> None:
+    plan = unpriced()
+    assert plan.needs
+    text = as_text(plan, 140)
+    assert "a100: 1 x p4d.24xlarge         –         –         –  price not known" in text
+    assert "≥ 0       ≥ 0       ≥ 0  incomplete: a price is not known" in text
+    assert "price not known, at " in text
+    assert json.loads(render.as_json(plan))["needs"]["total"]["incomplete"] is True
+    assert "| a100: 1 x p4d.24xlarge | – | – | – | price not known |" in render.markdown(plan)
+    assert "<dd>≥ 0</dd>" in html.page(plan)
+    figure = next(iter(figures(plan.needs, plan.needs)))
+    shown = dict(sections.figures(Comparison("main", "0", [], [], [figure])))
+    assert shown["USD per month, min"] == "≥ 0 → ≥ 0, incomplete: a price is not known"
+
+
+def test_a_misfit_names_one_shortage_and_no_price(tmp_path: Path) -> None:
+    # Weights and reserve take 0.2 GiB more than vLLM may use; with one request of maximum length 0.8 are missing.
+    plan = report.build(run(find_project(stack(tmp_path, "llama-3-70b-instruct")), "dev"), "served", "dev")
+    text = as_text(plan, 140)
+    assert "no KV cache, 0.2 over budget" in text
+    assert "no output to price: does not fit" in text
+    assert "no KV cache, 0.2 over budget" in html.page(plan)
+
+
+def test_without_a_quota_there_is_no_section(served: report.Report) -> None:
+    assert served.needs
+    bare = replace(served, needs=replace(served.needs, quotas=[]))
+    assert "quotas" not in as_text(bare)
+    assert "| quotas |" not in render.markdown(bare)
+    assert "<h2>Quotas</h2>" not in html.page(bare)
 
 
 def test_what_the_program_has_said_itself_is_not_said_again(recording: Recording) -> None:

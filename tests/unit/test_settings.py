@@ -377,6 +377,8 @@ def test_the_expected_load_counts_in_the_bill_only() -> None:
     content["services"]["llama"]["expected"] = {"replicas": 1.5, "tokensPerRequest": 1024, "tokensPerSecond": 2000}
     (service,) = settings(content)[0].report.cost.services
     assert service.assumption == "measured"
+    assert service.minimum
+    assert service.maximum
     assert service.expected == pytest.approx(1.5 / 2 * (service.minimum + service.maximum / 4))
 
 

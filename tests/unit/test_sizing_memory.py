@@ -186,3 +186,16 @@ def test_models_that_are_the_same_share_a_shape():
         return shape.model_dump(exclude={"huggingface", "max_position"})
 
     assert plain(MODELS["deepseek-r1-distill-llama-70b"]) == plain(MODELS["llama-3.3-70b-instruct"])
+
+
+@pytest.mark.parametrize(
+    ("seqs", "batch", "note"),
+    [
+        (1, 2048, "work space for a batch of 2,048 tokens"),
+        (256, 512, "logits and work space for 256 sequences"),
+    ],
+)
+def test_activation_names_the_limit_that_binds(seqs: int, batch: int, note: str):
+    engine = Engine("0.27.1", 8192, max_num_seqs=seqs, max_num_batched_tokens=batch)
+    memory = fit("m", MODELS["llama-3-8b-instruct"], GPUS["a100-40gb"], engine)
+    assert any(line.startswith("activation") and line.endswith(note) for line in memory.arithmetic())

@@ -12,7 +12,7 @@ from eks_llm.catalog.instances import INSTANCES
 from eks_llm.catalog.models import MODELS
 from eks_llm.sizing.advise import advise, cheapest_per_type
 from eks_llm.sizing.capacity import capacity, nodes_needed, zone_ids, zone_prefix
-from eks_llm.sizing.memory import Engine
+from eks_llm.sizing.memory import Engine, Verdict
 from eks_llm.sizing.own_prices import OwnPrices, read, write
 from eks_llm.sizing.report import Report, size
 from eks_llm.sizing.stack import Pool, Service, Stack
@@ -136,7 +136,7 @@ def test_host_memory_and_nvme():
 
 
 def test_quota_in_vcpus_with_the_command():
-    (need,) = capacity(stack(service()), NOW).quotas
+    need, _ = capacity(stack(service()), NOW).quotas
     assert (need.code, need.value, need.unit) == ("L-417A185B", 384, "vCPUs")  # 4 x 96
     assert need.command == (
         "aws service-quotas request-service-quota-increase --service-code ec2 --quota-code L-417A185B "
@@ -152,11 +152,11 @@ def test_quota_codes_add_up_over_families():
         Pool("cheap", "p4d.24xlarge", 0, 1, "spot"),
     )
     needs = {need.code: need.value for need in capacity(replace(stack(), pools=pools), NOW).quotas}
-    assert needs == {"L-417A185B": 4 * 96 + 192, "L-DB2E81BA": 96, "L-7212CCBC": 96}
+    assert needs == {"L-417A185B": 4 * 96 + 192, "L-DB2E81BA": 96, "L-7212CCBC": 96, "L-1216C47A": 4 * 4}
 
 
 def test_capacity_block_quota_counts_instances():
-    (need,) = capacity(stack(pool=replace(POOL, capacity="capacityBlock")), NOW).quotas
+    need, _ = capacity(stack(pool=replace(POOL, capacity="capacityBlock")), NOW).quotas
     assert (need.code, need.value, need.unit) == ("L-2C8F52B3", 4, "instances")
 
 
@@ -170,7 +170,7 @@ def test_zone_id_prefix(region: str, prefix: str):
 
 
 def test_zones_that_offer_the_type():
-    assert zone_ids(Pool("b", "p6-b300.48xlarge", 0, 1), "us-west-2") == ["usw2-az2"]
+    assert zone_ids(INSTANCES["p6-b300.48xlarge"], "us-west-2") == ["usw2-az2"]
     text = messages(size(stack(service(), region="eu-west-1"), NOW))
     assert "p4d.24xlarge is not known to be offered in eu-west-1 (zones use1, use2, usw2)" in text
     assert "no price of p4d.24xlarge in eu-west-1" in text
@@ -194,6 +194,35 @@ def test_capacity_block_with_time_left_is_quiet():
     assert not [item for item in capacity(stack(service(), pool=block), NOW).findings if "capacity" in item.path]
 
 
+@pytest.mark.parametrize(
+    ("type_", "kind", "message", "error"),
+    [
+        ("p5e.48xlarge", "onDemand", "p5e.48xlarge is not sold on demand; set kind to spot, or to capacityBlock", True),
+        ("g6e.48xlarge", "capacityBlock", "there are no Capacity Blocks of g6e.48xlarge (there are of p4d", True),
+        ("p5.4xlarge", "capacityBlock", "the quota of Capacity Blocks of p5.4xlarge is not known", False),
+    ],
+)
+def test_what_aws_does_not_sell(type_: str, kind: str, message: str, error: bool):
+    pool = replace(POOL, instance_type=type_, capacity=kind)
+    (found,) = [item for item in capacity(stack(pool=pool), NOW).findings if item.path == "gpuPools.a100.capacity"]
+    assert found.message.startswith(message)
+    assert found.error is error
+    spot = replace(POOL, instance_type="p5e.48xlarge", capacity="spot")
+    assert not [item for item in capacity(stack(pool=spot), NOW).findings if "capacity" in item.path]
+
+
+def test_blocks_of_p6_share_a_quota():
+    pools = tuple(Pool(name, f"{name}.48xlarge", 0, 1, "capacityBlock") for name in ("p6-b200", "p6-b300"))
+    need, _ = capacity(replace(stack(), pools=pools), NOW).quotas
+    assert (need.code, need.value) == ("L-8B23CEF3", 2)
+
+
+def test_quota_of_the_system_nodes():
+    (need,) = capacity(replace(stack(), pools=(), system_node_type="m7i.2xlarge"), NOW).quotas
+    assert (need.code, need.value, need.pools) == ("L-1216C47A", 4 * 8, ("system nodes",))
+    assert not capacity(replace(stack(), pools=(), system_nodes=(0, 0)), NOW).quotas
+
+
 # Cost ---------------------------------------------------------------------------------------------------------------
 
 
@@ -209,7 +238,7 @@ def test_bill_of_a_stack():
     assert lines["interface endpoints"].minimum == pytest.approx(24 * 0.01 * 730)
     assert lines["EKS control plane"].minimum == pytest.approx(73)
     assert lines["EBS volumes"].minimum == pytest.approx((50 + 2 * 100) * 0.08)
-    assert bill.minimum == pytest.approx(sum(line.minimum for line in bill.lines))
+    assert bill.minimum == pytest.approx(sum(line.minimum or 0 for line in bill.lines))
     assert bill.minimum <= bill.expected <= bill.maximum
 
 
@@ -247,6 +276,8 @@ def test_own_prices_are_read_as_written(tmp_path):
             "regions.us-west-2.spot.a: Input should be greater",
         ),
         ("", "content: Input should be a valid dictionary"),
+        ("garbage", "eks-llm.prices.yaml: content: Input should be a valid dictionary, not 'garbage'"),
+        ("date: 2026-13-40", "eks-llm.prices.yaml: date: Input should be a valid date"),
     ],
 )
 def test_own_prices_that_cannot_be_used(tmp_path, text: str, message: str):
@@ -317,6 +348,61 @@ def test_extended_support_surcharge():
     assert next(line for line in report.cost.lines if line.what == "EKS control plane").minimum == pytest.approx(438)
 
 
+def test_a_price_that_is_not_known_makes_the_bill_incomplete():
+    bill = size(stack(service(min_replicas=4), region="eu-central-1", nat_gateways=2), NOW).cost
+    lines = {line.what: line for line in bill.lines}
+    pool = lines["a100: 2 x p4d.24xlarge"]
+    assert (pool.minimum, pool.expected, pool.maximum, pool.note) == (None, None, None, "price not known")
+    assert lines["NAT gateways"].minimum is lines["EBS volumes"].minimum is None
+    # The control plane costs 0.10 USD an hour everywhere.
+    assert (bill.incomplete, bill.minimum) == (True, pytest.approx(73))
+    (share,) = bill.services
+    assert (share.minimum, share.per_million_tokens) == (None, None)
+    assert not size(stack(service()), NOW).cost.incomplete
+
+
+def test_own_price_of_system_nodes_counts_without_catalogue_prices():
+    prices = OwnPrices.model_validate({"date": "2026-07-31", "regions": {"eu-central-1": {"onDemand": {
+        "m7i.xlarge": 0.25, "p4d.24xlarge": 25}}}})  # fmt: skip
+    lines = {line.what: line for line in size(stack(service(), region="eu-central-1", prices=prices), NOW).cost.lines}
+    assert lines["system nodes: 2 to 4 x m7i.xlarge"].minimum == pytest.approx(2 * 0.25 * 730)
+
+
+def test_volumes_count_the_nodes_that_run():
+    # Of at most 9 nodes the services need 2 to 4, and 3 with the 6 replicas that are expected; 100 GiB each.
+    wide = stack(service(min_replicas=4, max_replicas=8, expected_replicas=6), pool=replace(POOL, max_nodes=9))
+    line = next(line for line in size(wide, NOW).cost.lines if line.what == "EBS volumes")
+    assert [line.minimum, line.expected, line.maximum] == pytest.approx([250 * 0.08, 350 * 0.08, 450 * 0.08])
+
+
+def test_traffic_through_nat_counts_from_expected_on():
+    line = next(x for x in size(stack(service(), nat_gateways=3), NOW).cost.lines if x.what == "NAT gateways")
+    assert line.note == "3; from expected on with 100 GB a month"
+    assert (line.expected or 0) - (line.minimum or 0) == pytest.approx(100 * 0.045)
+
+
+def test_a_capacity_block_price_is_as_old_as_it_is():
+    report = size(stack(service(), pool=replace(POOL, capacity="capacityBlock")), NOW)
+    assert report.cost.date == datetime.date(2025, 1, 1)
+    assert (
+        "cost: the Capacity Block price of p4d.24xlarge is of 2025-01-01, 577 days old; write today's in "
+        "eks-llm.prices.yaml"
+    ) in messages(report)
+
+
+def test_old_prices_name_the_command_with_its_region():
+    later = datetime.datetime(2026, 11, 29, tzinfo=datetime.UTC)
+    assert "renew them: eks-llm prices refresh --region us-west-2" in messages(size(stack(service()), later))
+
+
+def test_a_misspelt_type_in_own_prices_is_told():
+    prices = OwnPrices.model_validate({"date": "2026-07-31", "regions": {"us-west-2": {"spot": {"p4d.24xlrge": 1}}}})
+    assert (
+        "eks-llm.prices.yaml: regions.us-west-2.spot: 'p4d.24xlrge' is no instance type that is known here, so its "
+        "price counts for nothing; did you mean 'p4d.24xlarge'?"
+    ) in messages(size(stack(service(), prices=prices), NOW))
+
+
 # Refusal and suggestions --------------------------------------------------------------------------------------------
 
 TOO_LARGE = service(model="llama-3-70b-instruct", quantization="none", tensor_parallel=4)
@@ -336,6 +422,38 @@ def test_a_refusal_has_the_arithmetic_and_the_ways_out():
         "- instanceType: p4de.24xlarge: fits",
     ):
         assert words in text
+
+
+def test_suggestions_know_own_prices():
+    here = suggestions(TOO_LARGE, POOL, "us-west-2", prices=own(10.0))[0]
+    assert here.usd_month == pytest.approx(10 * 730)
+    prices = OwnPrices.model_validate(
+        {"date": "2026-07-31", "regions": {"eu-central-1": {"onDemand": {"p4de.24xlarge": 30}}}}
+    )
+    there = suggestions(TOO_LARGE, POOL, "eu-central-1", 99, prices)
+    assert {dict(item.changes).get("instanceType") for item in there} == {None, "p4de.24xlarge"}
+
+
+def test_suggestions_stay_in_the_region():
+    # p6-b300 is offered in usw2-az2 only.
+    types = {
+        region: {dict(item.changes).get("instanceType") for item in suggestions(TOO_LARGE, POOL, region, 99)}
+        for region in ("us-east-1", "us-west-2")
+    }
+    assert types["us-west-2"] - types["us-east-1"] == {"p6-b300.48xlarge"}
+
+
+def test_marginal_and_too_small_changes_come_last_or_not_at_all():
+    long = service(model="llama-3.1-8b-instruct", quantization="none", tensor_parallel=1, in_flight=16,
+                   engine=Engine("0.27.1", 131072, max_num_seqs=256))  # fmt: skip
+    tight = Pool("a100", "g5.12xlarge", 1, 2)
+    found = suggestions(long, tight, "us-west-2", 99)
+    assert found
+    marginal = [item.fit.verdict is Verdict.MARGINAL for item in found]
+    assert marginal == sorted(marginal)
+    few = suggestions(replace(long, in_flight=1), tight, "us-west-2", 99)
+    assert len(few) > len(found)
+    assert all(item.fit.concurrency(min(131072 // 4, item.fit.engine.max_model_len)) >= 16 for item in found)
 
 
 def test_suggestions_best_first_with_cost():
@@ -360,7 +478,7 @@ def test_a_shorter_context_is_suggested_where_it_helps():
     tight = Pool("a100", "g5.12xlarge", 1, 2)
     lengths = [
         dict(item.changes)["engine.maxModelLen"]
-        for item in suggestions(long, tight, "us-west-2", 9)
+        for item in suggestions(long, tight, "us-west-2", 99)
         if "engine.maxModelLen" in dict(item.changes)
     ]
     (length,) = lengths
@@ -393,6 +511,13 @@ def test_unmeasured_engine_versions_are_a_warning():
     assert not [error for error in report.errors if error.path.startswith("services")]
 
 
+@pytest.mark.parametrize(("share", "warned"), [(0.95, False), (0.97, True)])
+def test_a_budget_without_room_for_cuda_contexts_is_warned_of(share: float, warned: bool):
+    engine = replace(ENGINE, gpu_memory_utilization=share)
+    text = messages(size(stack(service(engine=engine)), NOW))
+    assert ("services.llama.engine.gpuMemoryUtilization: 0.97 leaves little beside vLLM's budget" in text) is warned
+
+
 # Advice -------------------------------------------------------------------------------------------------------------
 
 
@@ -420,6 +545,24 @@ def test_advice_is_the_cheapest_of_each_type():
     assert [item.instance_type for item in best] == list(dict.fromkeys(item.instance_type for item in found))
     for item in best:
         assert item.usd_month == min(other.usd_month for other in found if other.instance_type == item.instance_type)
+
+
+def test_advice_knows_own_prices_and_what_a_region_offers():
+    shape = MODELS["llama-3.3-70b-instruct"]
+    prices = OwnPrices.model_validate({"date": "2026-07-31", "regions": {"eu-central-1": {"onDemand": {
+        "p4d.24xlarge": 25}}}})  # fmt: skip
+    found = advise("m", shape, REFERENCE, region="eu-central-1", vllm="0.27.1", prices=prices)
+    assert {item.instance_type for item in found} == {"p4d.24xlarge"}
+    assert found[0].usd_month == pytest.approx(found[0].nodes * 25 * 730)
+    east = advise("m", shape, REFERENCE, region="us-east-1", vllm="0.27.1")
+    assert "p6-b300.48xlarge" not in {item.instance_type for item in east}
+
+
+def test_advice_stays_within_a_node_group():
+    crowd = replace(REFERENCE, streams=100_000)
+    found = advise("m", MODELS["llama-3.3-70b-instruct"], crowd, region="us-west-2", vllm="0.27.1")
+    assert found
+    assert max(item.nodes for item in found) <= 450
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,8 @@ class InstanceType(Fact):
     """Key into `QUOTAS`."""
     minimum_driver: int = 0
     """Major version of the NVIDIA driver that it needs; 0: any that the EKS AMI carries."""
+    sold_on_demand: bool = True
+    """False: spot, reservations and Capacity Blocks only."""
     on_demand_usd: dict[str, float] = {}
     """On-demand price per hour by region; empty: not sold on demand, or not known."""
     spot_usd: tuple[float, float] | None = None

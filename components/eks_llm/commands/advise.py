@@ -28,6 +28,7 @@ def advise(
     from ..catalog.images import IMAGES
     from ..catalog.instances import INSTANCES
     from ..sizing import advise as sizing
+    from ..sizing.own_prices import of_project
 
     try:
         name, shape = _model(model)
@@ -36,10 +37,12 @@ def advise(
         workload = sizing.Workload(
             streams, mean_in, most_in, mean_out, most_out, _seconds("--ttft", ttft), _seconds("--tpot", tpot)
         )
-        if not any(region in instance.on_demand_usd for instance in INSTANCES.values()):
-            known = sorted({place for instance in INSTANCES.values() for place in instance.on_demand_usd})
-            raise ValueError(f"--region: no price in {region!r} is known (known: {', '.join(known)})")
-        found = sizing.advise(name, shape, workload, region=region, vllm=IMAGES["openai"].vllm or "")
+        own = of_project(Path.cwd())
+        known = {place for instance in INSTANCES.values() for place in instance.on_demand_usd}
+        known |= {place for place, prices in own.regions.items() if prices.on_demand} if own else set()
+        if region not in known:
+            raise ValueError(f"--region: no price in {region!r} is known (known: {', '.join(sorted(known))})")
+        found = sizing.advise(name, shape, workload, region=region, vllm=IMAGES["openai"].vllm or "", prices=own)
     except ValueError as error:
         fail([str(error)])
     if not found:

@@ -82,7 +82,7 @@ def _client() -> Any:
     try:
         import boto3  # pyright: ignore[reportMissingImports] an extra
     except ImportError:
-        fail(["prices refresh needs boto3: pip install 'eks-llm[prices]'"])
+        fail(["prices refresh needs boto3: pip install boto3"])
     session = boto3.Session()
     if session.get_credentials() is None:
         fail(

@@ -45,6 +45,8 @@ class Figure:
     what: str
     before: float | None
     after: float | None
+    incomplete: tuple[bool, bool] = (False, False)
+    """Whether the sum before, and after, lacks a price and is a lower bound."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +84,12 @@ def compare(base: Recording, head: Recording) -> list[Change]:
 def figures(base: Needs | None, head: Needs | None) -> list[Figure]:
     """Cost, GPUs and quotas before and after."""
 
-    def both(what: str, value: Any) -> Figure:
-        return Figure(what, value(base) if base else None, value(head) if head else None)
+    def both(what: str, value: Any, incomplete: tuple[bool, bool] = (False, False)) -> Figure:
+        return Figure(what, value(base) if base else None, value(head) if head else None, incomplete)
 
+    lacking = (bool(base and base.total.incomplete), bool(head and head.total.incomplete))
     found = [
-        both(f"USD per month, {what}", lambda needs, limit=limit: round(getattr(needs.total, limit)))
+        both(f"USD per month, {what}", lambda needs, limit=limit: round(getattr(needs.total, limit)), lacking)
         for what, limit in (("min", "minimum"), ("expected", "expected"), ("max", "maximum"))
     ]
     found.append(both("GPUs held", lambda needs: sum(pool.gpus_held for pool in needs.capacity)))

@@ -9,7 +9,7 @@ from .diff import Comparison
 from .needs import Money, Needs, PoolCapacity, ServiceFit
 from .render import rows, totals
 from .report import Report
-from .sections import bill, changes, figures, token_price, usd
+from .sections import amounts, bill, changes, figures, kv_cache, token_price
 
 Part = tuple[str, float, str]
 """Class, share of the whole in per cent, and tip of a piece of a bar."""
@@ -37,7 +37,8 @@ def _body(report: Report) -> Iterator[str]:
         yield _section("Memory per GPU", _legend(MEMORY), *map(_fit, report.needs.fit))
         yield _section("Capacity", _legend(GPUS), *map(_capacity, report.needs.capacity))
         yield _section("Cost", *_cost(report.needs))
-        yield _section("Quotas", *_quotas(report.needs))
+        if report.needs.quotas:
+            yield _section("Quotas", *_quotas(report.needs))
     if report.warnings:
         listed = "".join(f"<li>{_text(warning)}</li>" for warning in report.warnings)
         yield _section("Warnings", f'<ul class="warnings">{listed}</ul>')
@@ -69,8 +70,8 @@ def _cards(report: Report) -> Iterator[str]:
     cards = [(label, *_headed(text)) for label, text in totals(report.totals)]
     if report.needs:
         total = report.needs.total
-        spread = f"{usd(total.minimum)} to {usd(total.maximum)}"
-        cards.insert(0, ("USD per month, expected", usd(total.expected), spread))
+        least, expected, most = amounts(total)
+        cards.insert(0, ("USD per month, expected", expected, f"{least} to {most}"))
     shown = "".join(
         f"<div><dt>{escape(label)}</dt><dd>{escape(value)}</dd><dd>{escape(more)}</dd></div>"
         for label, value, more in cards
@@ -113,7 +114,7 @@ def _fit(item: ServiceFit) -> str:
         return name, 100 * value / item.visible, f"{name} {value:.1f} GiB"
 
     parts = [part("weights", item.weights), part("reserve", item.reserve), part("cache", item.kv_cache)]
-    numbers = f"weights {item.weights:.1f} · reserve {item.reserve:.1f} · KV cache {item.kv_cache:.1f}"
+    numbers = f"weights {item.weights:.1f} · reserve {item.reserve:.1f} · {kv_cache(item)}"
     state = {"fits": "good", "marginal": "close"}.get(item.verdict, "bad")
     return (
         f'<article><h3>{escape(item.service)} <span class="state {state}">{escape(item.verdict)}</span></h3>'
@@ -140,19 +141,21 @@ def _capacity(item: PoolCapacity) -> str:
 
 
 def _cost(needs: Needs) -> Iterator[str]:
-    most = max(needs.total.maximum, 1)
+    most = max(needs.total.maximum or 0, 1)
 
     def row(item: Money, kind: str = "") -> str:
-        figures = "".join(f"<td>{usd(value)}</td>" for value in (item.minimum, item.expected, item.maximum))
+        least, expected, greatest = (value or 0 for value in (item.minimum, item.expected, item.maximum))
+        shown = amounts(item)
+        figures = "".join(f"<td>{value}</td>" for value in shown)
         parts = [
-            ("weights", 100 * item.minimum / most, f"min {usd(item.minimum)}"),
-            ("reserve", 100 * (item.expected - item.minimum) / most, f"expected {usd(item.expected)}"),
-            ("cache", 100 * (item.maximum - item.expected) / most, f"max {usd(item.maximum)}"),
+            ("weights", 100 * least / most, f"min {shown[0]}"),
+            ("reserve", 100 * (expected - least) / most, f"expected {shown[1]}"),
+            ("cache", 100 * (greatest - expected) / most, f"max {shown[2]}"),
         ]
         note = f"<small>{escape(item.note)}</small>" if item.note else ""
         return (
             f'<tr class="{kind}"><th>{escape(item.what)}{note}</th>{figures}'
-            f"<td>{_bar(parts, f'{item.what}: {usd(item.minimum)} to {usd(item.maximum)}')}</td></tr>"
+            f"<td>{_bar(parts, f'{item.what}: {shown[0]} to {shown[2]}')}</td></tr>"
         )
 
     of_services = "".join(row(item, "part") for item in needs.services)

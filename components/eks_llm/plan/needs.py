@@ -61,13 +61,15 @@ class Quota:
 
 @dataclass(frozen=True)
 class Money:
-    """A position of the bill, USD per month."""
+    """A position of the bill, USD per month; None: the price is not known."""
 
     what: str
-    minimum: float
-    expected: float
-    maximum: float
+    minimum: float | None
+    expected: float | None
+    maximum: float | None
     note: str = ""
+    incomplete: bool = False
+    """A price is missing from the sum, which is a lower bound."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,14 @@ def needs(report: Report) -> Needs:
             for quota in report.capacity.quotas
         ],
         bill=[Money(line.what, line.minimum, line.expected, line.maximum, line.note) for line in cost.lines],
-        total=Money("total", cost.minimum, cost.expected, cost.maximum),
+        total=Money(
+            "total",
+            cost.minimum,
+            cost.expected,
+            cost.maximum,
+            note="incomplete: a price is not known" if cost.incomplete else "",
+            incomplete=cost.incomplete,
+        ),
         services=[Money(share.service, share.minimum, share.expected, share.maximum) for share in cost.services],
         tokens=[
             TokenPrice(share.service, share.per_million_tokens, share.tokens_per_second, share.assumption)

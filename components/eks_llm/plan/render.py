@@ -14,7 +14,7 @@ from typing import Any
 from .diff import Comparison
 from .needs import Needs
 from .report import SCHEMA, Facts, Node, Report, Totals
-from .sections import MARKS, SHADES, bill, changes, figures, sections, token_price, usd
+from .sections import MARKS, SHADES, amounts, bill, changes, figures, sections, token_price
 
 # Rows: the one layout that text and Markdown share ------------------------------------------------------------------
 
@@ -238,7 +238,7 @@ def _money(needs: Needs, width: int) -> Iterator[str]:
         if item is (needs.services or [None])[0]:
             yield "  of which"
         first, *more = [name[start : start + names] for start in range(0, len(name), names)]
-        figures = "".join(f"{usd(value):>10}" for value in (item.minimum, item.expected, item.maximum))
+        figures = "".join(f" {value:>9}" for value in amounts(item))
         note = f"  {item.note}" if len(item.note) + names + 34 <= width else ""
         yield f"  {first:{names}}{figures}{note}".rstrip()
         yield from (f"  {part}" for part in more)
@@ -284,14 +284,14 @@ def _markdown_answers(needs: Needs, out: StringIO) -> None:
     print("\n| USD per month | min | expected | max | |\n|---|--:|--:|--:|---|", file=out)
     strong = {needs.total.what: "**"}
     for item in bill(needs):
-        figures = (usd(value) for value in (item.minimum, item.expected, item.maximum))
-        cells = [
-            f"{strong.get(item.what, '')}{_escape(text)}{strong.get(item.what, '')}" for text in (item.what, *figures)
-        ]
+        mark = strong.get(item.what, "")
+        cells = [f"{mark}{_escape(text)}{mark}" for text in (item.what, *amounts(item))]
         print(f"| {' | '.join(cells)} | {_escape(item.note)} |", file=out)
     for share, price in zip(needs.services, needs.tokens, strict=True):
-        cells = [usd(value) for value in (share.minimum, share.expected, share.maximum)]
-        print(f"| of which {_escape(share.what)} | {' | '.join(cells)} | {_escape(token_price(price))} |", file=out)
+        print(
+            f"| of which {_escape(share.what)} | {' | '.join(amounts(share))} | {_escape(token_price(price))} |",
+            file=out,
+        )
 
 
 def _markdown_changes(against: Comparison, out: StringIO) -> None:

@@ -25,7 +25,8 @@ def sections(needs: Needs, shades: str = SHADES) -> Iterator[Section]:
     """All but the money, which is a table."""
     yield Section("fit", [(item.service, _fit(item, shades)) for item in needs.fit])
     yield Section("capacity", [(item.pool, [_capacity(item)]) for item in needs.capacity])
-    yield Section("quotas", [(item.code, _quota(item)) for item in needs.quotas])
+    if needs.quotas:
+        yield Section("quotas", [(item.code, _quota(item)) for item in needs.quotas])
 
 
 def bar(item: ServiceFit, shades: str = SHADES, width: int = BAR) -> str:
@@ -37,14 +38,18 @@ def bar(item: ServiceFit, shades: str = SHADES, width: int = BAR) -> str:
 
 
 def _fit(item: ServiceFit, shades: str) -> list[str]:
-    kv_cache = f"KV cache {item.kv_cache:.1f}" if item.kv_cache > 0 else f"short of {-item.kv_cache:.1f}"
     return [
         item.summary,
-        f"[{bar(item, shades)}] weights {item.weights:.1f} · reserve {item.reserve:.1f} · {kv_cache}"
+        f"[{bar(item, shades)}] weights {item.weights:.1f} · reserve {item.reserve:.1f} · {kv_cache(item)}"
         f" · of {item.visible:.1f} GiB per {item.gpu}",
         f"{item.typical_concurrency:.1f} requests of {item.typical_tokens:,} at once · largest maxModelLen "
         f"{item.largest_max_model_len:,}",
     ]
+
+
+def kv_cache(item: ServiceFit) -> str:
+    """What is left for the KV cache, or by how much the rest is more than vLLM may use."""
+    return f"KV cache {item.kv_cache:.1f}" if item.kv_cache > 0 else f"no KV cache, {-item.kv_cache:.1f} over budget"
 
 
 def _capacity(item: PoolCapacity) -> str:
@@ -68,15 +73,24 @@ def bill(needs: Needs) -> list[Money]:
     return [*needs.bill, needs.total]
 
 
-def usd(value: float) -> str:
-    """Whole dollars with separators."""
-    return f"{value:,.0f}"
+def usd(value: float | None, incomplete: bool = False) -> str:
+    """Whole dollars with separators; a lower bound where the sum is `incomplete`."""
+    if value is None:
+        return "–"
+    return f"≥ {value:,.0f}" if incomplete else f"{value:,.0f}"
+
+
+def amounts(item: Money) -> list[str]:
+    """Minimum, expected and maximum."""
+    return [usd(value, item.incomplete) for value in (item.minimum, item.expected, item.maximum)]
 
 
 def token_price(item: TokenPrice) -> str:
     """USD per million output tokens, with the assumption."""
+    if not item.tokens_per_second:
+        return f"no output to price: {item.assumption}"
     if item.usd_per_million is None:
-        return "no price of its output is known"
+        return f"price not known, at {item.tokens_per_second:,.0f} a second ({item.assumption})"
     price = f"{item.usd_per_million:.2f} USD per 1M output tokens"
     return f"{price} at {item.tokens_per_second:,.0f} a second ({item.assumption})"
 
@@ -118,6 +132,9 @@ def figures(against: Comparison) -> Iterator[tuple[str, str]]:
             continue
         if figure.before is None or figure.after is None:
             shown = f"{_known(figure.before)} → {_known(figure.after)}"
+        elif any(figure.incomplete):
+            before, after = figure.incomplete
+            shown = f"{usd(figure.before, before)} → {usd(figure.after, after)}, incomplete: a price is not known"
         elif figure.before == figure.after:
             shown = f"{figure.after:,.0f}, unchanged"
         else:

@@ -7,8 +7,9 @@ from math import ceil
 
 from ..catalog.instances import GPUS, INSTANCES
 from ..catalog.models import ModelShape
-from .cost import HOURS, hourly
+from .cost import HOURS, buyable, rate
 from .memory import Engine, Fit, Verdict, fit
+from .own_prices import OwnPrices
 from .parallelism import legal_sizes
 from .performance import Latency, latency
 from .validity import problems
@@ -16,6 +17,8 @@ from .validity import problems
 FORMATS = ("none", "awq", "int8", "fp8")
 MOST_STREAMS = 256
 """Streams of one replica at most: the engine's `max_num_seqs` that is proposed."""
+MOST_NODES = 450
+"""Nodes of a managed node group at most. Source: EKS service quotas."""
 MOST_NAME = 30
 """Characters of a proposed service's name; a stack file takes 40."""
 
@@ -36,6 +39,11 @@ class Workload:
     """Time to the first token that 99 % must meet, seconds; None: any."""
     tpot_p99: float | None = None
     """Time per further token, likewise."""
+
+    @property
+    def typical_tokens(self) -> int:
+        """Of a mean request."""
+        return self.prompt_tokens + self.output_tokens
 
     @property
     def max_model_len(self) -> int:
@@ -95,6 +103,7 @@ class Placement:
             f"maxNumBatchedTokens: {engine.max_num_batched_tokens}}}",
             f"    scaling: {{min: {self.replicas}, max: {self.replicas}, "
             f"inFlightPerReplica: {self.streams_per_replica}}}",
+            f"    expected: {{tokensPerRequest: {workload.typical_tokens}}}",
             f"    slo: {{{slo}}}" if slo else "",
         ]
         return "".join(f"    {line}\n" for line in lines if line)
@@ -117,10 +126,13 @@ def advise(
     vllm: str,
     utilization: float = 0.92,
     spare_replicas: int = 0,
+    prices: OwnPrices | None = None,
 ) -> list[Placement]:
     """Placements of `shape` that fit and meet the workload's targets by estimate, cheapest first.
 
-    `spare_replicas` are added to what the load needs. Raises `ValueError` for values below one, or a request longer
+    `spare_replicas` are added to what the load needs; `prices` replace the catalogue's.
+
+    Raises `ValueError` for values below one, or a request longer
     than the model takes. An empty list: nothing in the catalogue with a price in `region` does it.
     """
     for name in ("streams", "prompt_tokens", "longest_prompt", "output_tokens", "longest_output"):
@@ -131,16 +143,16 @@ def advise(
         raise ValueError(f"requests of {longest:,} tokens: {model} takes {shape.max_position:,} at most")
     engine = Engine(vllm, min(workload.max_model_len, shape.max_position), MOST_STREAMS, 2048, utilization)
     tried = (
-        _placement(model, shape, workload, engine, candidate, region=region, spare=spare_replicas)
-        for candidate in _candidates(shape, region)
+        _placement(model, shape, workload, engine, candidate, region=region, spare=spare_replicas, prices=prices)
+        for candidate in _candidates(shape, region, prices)
     )
     found = [placement for placement in tried if placement]
     return sorted(found, key=lambda placement: (placement.usd_month, placement.usd_month_gpus))
 
 
-def _candidates(shape: ModelShape, region: str) -> Iterator[tuple[str, str, int]]:
+def _candidates(shape: ModelShape, region: str, prices: OwnPrices | None) -> Iterator[tuple[str, str, int]]:
     for name, instance in INSTANCES.items():
-        if hourly(instance, region)[0] is None:
+        if not buyable(name, region, prices):
             continue
         for quantization in FORMATS:
             if any(finding.error for finding in problems(shape, GPUS[instance.gpu], quantization)):
@@ -159,20 +171,22 @@ def _placement(
     *,
     region: str,
     spare: int,
+    prices: OwnPrices | None,
 ) -> Placement | None:
     instance_type, quantization, size = candidate
     instance = INSTANCES[instance_type]
     memory = fit(model, shape, GPUS[instance.gpu], engine, quantization=quantization, tensor_parallel=size)
     if memory.verdict is not Verdict.FITS:
         return None
-    typical = workload.prompt_tokens + workload.output_tokens
-    room = min(workload.streams, MOST_STREAMS, int(memory.concurrency(typical)))
+    room = min(workload.streams, MOST_STREAMS, int(memory.concurrency(workload.typical_tokens)))
     streams = _most_streams(shape, memory, workload, room)
     if not streams:
         return None
     replicas = ceil(workload.streams / streams) + spare
     nodes = ceil(replicas / (instance.gpus // size))
-    price = hourly(instance, region)[0] or 0.0
+    if nodes > MOST_NODES:
+        return None
+    price = rate(instance_type, region, prices=prices)[0] or 0.0
     return Placement(
         instance_type=instance_type,
         quantization=quantization,

@@ -80,6 +80,7 @@ def capacity(stack: Stack, now: datetime.datetime) -> Capacity:
         findings += _mix(budget, services)
         findings += _failure(budget, services)
         findings += _host(budget.pool, services)
+        findings += _sold(budget.pool)
         findings += _block(budget.pool, services, now)
         findings += _zones(budget.pool, stack.region)
     return Capacity(budgets, quotas(stack), tuple(findings))
@@ -250,6 +251,23 @@ def _host(pool: Pool, services: list[Service]) -> list[Finding]:
     return found
 
 
+def _sold(pool: Pool) -> list[Finding]:
+    """What AWS does not sell this way."""
+    path = f"gpuPools.{pool.name}.capacity"
+    blocks = QUOTAS[pool.instance.quota].capacity_block
+    if pool.capacity == "onDemand" and not pool.instance.sold_on_demand:
+        message = f"{pool.instance_type} is not sold on demand; set kind to spot, or to capacityBlock with its id"
+        return [Finding(path, message, error=True)]
+    if pool.capacity != "capacityBlock" or pool.instance_type in blocks:
+        return []
+    if not blocks:
+        known = ", ".join(name for quota in QUOTAS.values() for name in quota.capacity_block)
+        message = f"there are no Capacity Blocks of {pool.instance_type} (there are of {known}); use another kind"
+        return [Finding(path, message, error=True)]
+    message = f"the quota of Capacity Blocks of {pool.instance_type} is not known; look it up in Service Quotas, ec2"
+    return [Finding(path, message)]
+
+
 def _block(pool: Pool, services: list[Service], now: datetime.datetime) -> list[Finding]:
     if pool.capacity != "capacityBlock" or not pool.block_ends:
         return []
@@ -277,16 +295,20 @@ def zone_prefix(region: str) -> str:
     return "".join(_SIDES.get(part, part) for part in parts) + number
 
 
-def zone_ids(pool: Pool, region: str) -> list[str]:
-    """Ids of the region's zones that are known to offer the pool's instance type."""
-    return [zone for zone in pool.instance.zone_ids if zone.startswith(zone_prefix(region) + "-")]
+def zone_ids(instance: InstanceType, region: str) -> list[str]:
+    """Ids of the region's zones that are known to offer the instance type."""
+    return [zone for zone in instance.zone_ids if zone.startswith(zone_prefix(region) + "-")]
+
+
+def offered(instance: InstanceType, region: str) -> bool:
+    """Whether the region may offer the type: only where all of its zones are known can it be told that not."""
+    return not instance.zone_ids or bool(zone_ids(instance, region))
 
 
 def _zones(pool: Pool, region: str) -> list[Finding]:
-    known = pool.instance.zone_ids
-    if not known or zone_ids(pool, region):
+    if offered(pool.instance, region):
         return []
-    regions = sorted({re.sub(r"-az\d+$", "", zone) for zone in known})
+    regions = sorted({re.sub(r"-az\d+$", "", zone) for zone in pool.instance.zone_ids})
     return [
         Finding(
             f"gpuPools.{pool.name}.instanceType",
@@ -298,7 +320,7 @@ def _zones(pool: Pool, region: str) -> list[Finding]:
 
 
 def quotas(stack: Stack) -> tuple[QuotaNeed, ...]:
-    """The limits that the GPU pools need at their maximum, by code. Unit: vCPUs; Capacity Blocks count instances."""
+    """The limits that the nodes need at their maximum, by code. Unit: vCPUs; Capacity Blocks count instances."""
     needs: dict[str, QuotaNeed] = {}
     for pool in stack.pools:
         quota, instance = QUOTAS[pool.instance.quota], pool.instance
@@ -317,4 +339,18 @@ def quotas(stack: Stack) -> tuple[QuotaNeed, ...]:
             code, name, value + (known.value if known else 0), unit,
             (*(known.pools if known else ()), pool.name), stack.region,
         )  # fmt: skip
+    vcpus = stack.system_nodes[1] * _vcpus(stack.system_node_type)
+    if vcpus:
+        quota = QUOTAS["Standard"]
+        needs[quota.on_demand] = QuotaNeed(
+            quota.on_demand, quota.on_demand_name, vcpus, "vCPUs", ("system nodes",), stack.region
+        )
     return tuple(needs.values())
+
+
+def _vcpus(instance_type: str) -> int:
+    """How many vCPUs a type of the standard families has, by EC2's sizes (large 2, xlarge 4); 0: not known."""
+    match = re.fullmatch(r"[acdhimrtz]\d\w*\.(?:(large)|(\d*)xlarge)", instance_type)
+    if not match:
+        return 0
+    return 2 if match[1] else 4 * int(match[2] or 1)

@@ -1,14 +1,16 @@
 """What a stack costs: USD per month at its minimum, its maximum and as expected, and per million output tokens."""
 
 import datetime
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from ..catalog.eks import CONTROL_PLANE_USD, KUBERNETES
-from ..catalog.instances import PRICES_DATE, InstanceType
+from ..catalog.instances import INSTANCES, PRICES_DATE, InstanceType
 from ..catalog.prices import DATE, PRICES, RegionPrices
-from .capacity import Capacity, PoolBudget
+from .capacity import Capacity, PoolBudget, offered
 from .memory import Fit
-from .own_prices import FILE
+from .own_prices import FILE, OwnPrices
 from .performance import METHOD, latency
 from .stack import Pool, Service, Stack
 from .validity import Finding
@@ -16,16 +18,17 @@ from .validity import Finding
 HOURS = 730
 """Hours in a month, as AWS counts them."""
 STALE_DAYS = 90
+NOT_KNOWN = "price not known"
 
 
 @dataclass(frozen=True)
 class Line:
-    """One position of the bill, USD per month."""
+    """One position of the bill, USD per month; None: the price is not known."""
 
     what: str
-    minimum: float
-    expected: float
-    maximum: float
+    minimum: float | None
+    expected: float | None
+    maximum: float | None
     note: str = ""
 
 
@@ -34,10 +37,10 @@ class ServiceCost:
     """A service's share of its pool."""
 
     service: str
-    minimum: float
-    expected: float
-    maximum: float
-    """USD per month for the GPUs of its replicas."""
+    minimum: float | None
+    expected: float | None
+    maximum: float | None
+    """USD per month for the GPUs of its replicas; None: the price is not known."""
     per_million_tokens: float | None
     """USD per million output tokens of a busy replica; None: the price is not known."""
     tokens_per_second: float
@@ -56,16 +59,21 @@ class Cost:
     """Of the oldest price of an instance."""
 
     @property
+    def incomplete(self) -> bool:
+        """Whether a price is missing, so that the sums are lower bounds."""
+        return any(line.minimum is None for line in self.lines)
+
+    @property
     def minimum(self) -> float:
-        return sum(line.minimum for line in self.lines)
+        return sum(line.minimum or 0 for line in self.lines)
 
     @property
     def expected(self) -> float:
-        return sum(line.expected for line in self.lines)
+        return sum(line.expected or 0 for line in self.lines)
 
     @property
     def maximum(self) -> float:
-        return sum(line.maximum for line in self.lines)
+        return sum(line.maximum or 0 for line in self.lines)
 
 
 def hourly(instance: InstanceType, region: str, capacity: str = "onDemand") -> tuple[float | None, str]:
@@ -85,14 +93,33 @@ def hourly(instance: InstanceType, region: str, capacity: str = "onDemand") -> t
     return price, kind
 
 
+def rate(
+    instance_type: str, region: str, capacity: str = "onDemand", prices: OwnPrices | None = None
+) -> tuple[float | None, str]:
+    """As `hourly`, but a price of one's own comes before the catalogue's."""
+    own = prices.hourly(instance_type, region, capacity) if prices else None
+    if own is not None and prices:
+        return own, f"{FILE} of {prices.date}"
+    return hourly(INSTANCES[instance_type], region, capacity)
+
+
+def buyable(instance_type: str, region: str, prices: OwnPrices | None = None) -> bool:
+    """Whether the type can be proposed: sold on demand, with a price, in a region that may offer it."""
+    own = prices.hourly(instance_type, region) if prices else None
+    instance = INSTANCES[instance_type]
+    if own is not None:
+        return instance.sold_on_demand
+    return instance.sold_on_demand and region in instance.on_demand_usd and offered(instance, region)
+
+
 def cost(stack: Stack, capacity: Capacity, fits: dict[str, Fit], today: datetime.date) -> Cost:
     """The bill of `stack`. `fits` has the memory of each service by name, for the token rate."""
-    dated = _date(stack)
-    findings = _age(dated, today)
+    dates = list(_dates(stack))
+    findings = [*_age(stack, today), *_misspelt(stack)]
     lines: list[Line] = []
     rates: dict[str, float | None] = {}
     for budget in capacity.pools:
-        price, note = _pool_price(stack, budget.pool)
+        price, note = rate(budget.pool.instance_type, stack.region, budget.pool.capacity, stack.prices)
         rates[budget.pool.name] = price
         if price is None:
             findings.append(
@@ -101,12 +128,11 @@ def cost(stack: Stack, capacity: Capacity, fits: dict[str, Fit], today: datetime
                     f"no price of {budget.pool.instance_type} in {stack.region} is known, so the bill lacks it",
                 )
             )
-        else:
-            lines.append(_pool_line(budget, price, note))
+        lines.append(_pool_line(budget, price, note))
     prices = PRICES.get(stack.region)
-    if prices:
-        lines += _platform(stack, prices, capacity, findings)
-    else:
+    lines += _system_nodes(stack, prices, findings)
+    lines += _platform(stack, prices, capacity)
+    if prices is None:
         findings.append(
             Finding("aws:region", f"no prices of NAT, endpoints, volumes and system nodes in {stack.region}")
         )
@@ -117,61 +143,76 @@ def cost(stack: Stack, capacity: Capacity, fits: dict[str, Fit], today: datetime
         for service in stack.services
         if service.name in fits
     )
-    return Cost(tuple(lines), services, tuple(findings), dated)
+    return Cost(tuple(lines), services, tuple(findings), min(dates))
 
 
 def _pool(stack: Stack, service: Service) -> Pool:
     return next(pool for pool in stack.pools if pool.name == service.pool)
 
 
-def _pool_price(stack: Stack, pool: Pool) -> tuple[float | None, str]:
-    own = stack.own_price(pool.instance_type, pool.capacity)
-    if own is not None and stack.prices:
-        return own, f"{FILE} of {stack.prices.date}"
-    return hourly(pool.instance, stack.region, pool.capacity)
-
-
-def _pool_line(budget: PoolBudget, price: float, note: str) -> Line:
+def _nodes(budget: PoolBudget) -> tuple[int, float, int]:
+    """Nodes that run: fewest, expected and most."""
     pool = budget.pool
     low = min(pool.max_nodes, max(pool.min_nodes, budget.nodes_for_min))
     high = min(pool.max_nodes, max(pool.min_nodes, budget.nodes_for_max))
-    month = price * HOURS
+    return low, budget.nodes_expected, high
+
+
+def _line(what: str, price: float | None, amounts: tuple[float, float, float], note: str) -> Line:
+    """Amounts at `price`, USD per month and unit."""
+    if price is None:
+        return Line(what, None, None, None, NOT_KNOWN)
+    low, expected, high = (amount * price for amount in amounts)
+    return Line(what, low, expected, high, note)
+
+
+def _pool_line(budget: PoolBudget, price: float | None, note: str) -> Line:
+    pool = budget.pool
+    low, expected, high = _nodes(budget)
     if pool.capacity in ("reservation", "capacityBlock"):
         low = high = pool.max_nodes  # paid for whether nodes run or not
-    expected = high if low == high else budget.nodes_expected
+    expected = high if low == high else expected
     what = (
         f"{pool.name}: {low} to {high} x {pool.instance_type}"
         if low != high
         else f"{pool.name}: {low} x {pool.instance_type}"
     )
-    return Line(what, low * month, expected * month, high * month, f"{price:g} an hour, {note}")
+    month = None if price is None else price * HOURS
+    return _line(what, month, (low, expected, high), "" if price is None else f"{price:g} an hour, {note}")
 
 
-def _platform(stack: Stack, prices: RegionPrices, capacity: Capacity, findings: list[Finding]) -> list[Line]:
-    lines: list[Line] = []
+def _system_nodes(stack: Stack, prices: RegionPrices | None, findings: list[Finding]) -> list[Line]:
     low, high = stack.system_nodes
-    node = stack.own_price(stack.system_node_type) or prices.nodes.get(stack.system_node_type)
-    if high and node is None:
+    if not high:
+        return []
+    node = stack.own_price(stack.system_node_type) or (prices.nodes.get(stack.system_node_type) if prices else None)
+    what = f"system nodes: {low} to {high} x {stack.system_node_type}"
+    if node is None:
         findings.append(
             Finding("cluster.systemNodes", f"no price of {stack.system_node_type} is known, so the bill lacks it")
         )
-    elif high and node:
-        what = f"system nodes: {low} to {high} x {stack.system_node_type}"
-        lines.append(Line(what, low * node * HOURS, low * node * HOURS, high * node * HOURS, f"{node:g} an hour"))
+        return [Line(what, None, None, None, NOT_KNOWN)]
+    return [_line(what, node * HOURS, (low, low, high), f"{node:g} an hour")]
+
+
+def _platform(stack: Stack, prices: RegionPrices | None, capacity: Capacity) -> list[Line]:
+    """NAT, endpoints and volumes."""
+    lines: list[Line] = []
     if stack.nat_gateways:
-        fixed, traffic = stack.nat_gateways * prices.nat_hour * HOURS, stack.nat_gb_month * prices.nat_gb
-        note = f"{stack.nat_gateways}, with {stack.nat_gb_month:g} GB a month"
-        lines.append(Line("NAT gateways", fixed, fixed + traffic, fixed + traffic, note))
+        fixed = stack.nat_gateways * prices.nat_hour * HOURS if prices else 0
+        most = fixed + stack.nat_gb_month * prices.nat_gb if prices else 0
+        note = f"{stack.nat_gateways}; from expected on with {stack.nat_gb_month:g} GB a month"
+        lines.append(_line("NAT gateways", 1 if prices else None, (fixed, most, most), note))
     if stack.endpoint_interfaces:
-        month = stack.endpoint_interfaces * prices.endpoint_hour * HOURS
-        lines.append(Line("interface endpoints", month, month, month, f"{stack.endpoint_interfaces}, traffic excluded"))
-    low_gib = high_gib = 0.0
+        month = prices.endpoint_hour * HOURS if prices else None
+        number = stack.endpoint_interfaces
+        lines.append(_line("interface endpoints", month, (number, number, number), f"{number}, traffic excluded"))
+    volumes = [stack.volumes_gib * prices.gp3_gb_month if prices else 0] * 3
     for budget in capacity.pools:
-        each = _volume(budget.pool, prices)
-        low_gib += max(budget.pool.min_nodes, budget.nodes_for_min) * each
-        high_gib += budget.pool.max_nodes * each
-    fixed = stack.volumes_gib * prices.gp3_gb_month
-    lines.append(Line("EBS volumes", fixed + low_gib, fixed + (low_gib + high_gib) / 2, fixed + high_gib, "gp3"))
+        each = _volume(budget.pool, prices) if prices else 0
+        volumes = [sum_ + nodes * each for sum_, nodes in zip(volumes, _nodes(budget), strict=True)]
+    low, expected, high = volumes
+    lines.append(_line("EBS volumes", 1 if prices else None, (low, expected, high), "gp3"))
     return lines
 
 
@@ -202,15 +243,16 @@ def _control_plane(stack: Stack, today: datetime.date, findings: list[Finding]) 
 
 
 def _service(service: Service, fit: Fit, price: float | None, pool: Pool) -> ServiceCost:
-    rate, assumption = token_rate(service, fit)
-    replica = (price or 0.0) * service.gpus / pool.instance.gpus
+    tokens, assumption = token_rate(service, fit)
+    replica = None if price is None else price * service.gpus / pool.instance.gpus
+    month = None if replica is None else replica * HOURS
     return ServiceCost(
         service=service.name,
-        minimum=service.min_replicas * replica * HOURS,
-        expected=service.expected * replica * HOURS,
-        maximum=service.max_replicas * replica * HOURS,
-        per_million_tokens=replica / (rate * 3600) * 1e6 if price and rate else None,
-        tokens_per_second=rate,
+        minimum=None if month is None else service.min_replicas * month,
+        expected=None if month is None else service.expected * month,
+        maximum=None if month is None else service.max_replicas * month,
+        per_million_tokens=replica / (tokens * 3600) * 1e6 if replica and tokens else None,
+        tokens_per_second=tokens,
         assumption=assumption,
     )
 
@@ -228,15 +270,51 @@ def token_rate(service: Service, fit: Fit) -> tuple[float, str]:
     return seen.tokens_per_second, f"{METHOD}, {batch} requests of {prompt:,} tokens in and {output:,} out"
 
 
-def _date(stack: Stack) -> datetime.date:
-    """Of the owner's prices where they cover every pool, else of the catalogue's."""
-    if stack.prices and all(stack.own_price(pool.instance_type, pool.capacity) is not None for pool in stack.pools):
-        return stack.prices.date
-    return min(DATE, datetime.date.fromisoformat(PRICES_DATE))
+def _dates(stack: Stack) -> Iterator[datetime.date]:
+    """When the price of each pool was valid: the owner's, else the catalogue's."""
+    catalogue = min(DATE, datetime.date.fromisoformat(PRICES_DATE))
+    for pool in stack.pools:
+        if stack.prices and stack.own_price(pool.instance_type, pool.capacity) is not None:
+            yield stack.prices.date
+        elif _of_block(pool):
+            yield datetime.date.fromisoformat(pool.instance.capacity_block_date)
+        else:
+            yield catalogue
+    if not stack.pools:
+        yield catalogue
 
 
-def _age(dated: datetime.date, today: datetime.date) -> list[Finding]:
-    days = (today - dated).days
-    if days <= STALE_DAYS:
+def _of_block(pool: Pool) -> bool:
+    return pool.capacity == "capacityBlock" and pool.instance.capacity_block_usd is not None
+
+
+def _age(stack: Stack, today: datetime.date) -> list[Finding]:
+    """Old prices, each kind with the way to renew it: the Pricing API knows no Capacity Blocks."""
+    found: dict[str, Finding] = {}
+    for pool, dated in zip(stack.pools, _dates(stack), strict=False):
+        days = (today - dated).days
+        if days <= STALE_DAYS:
+            continue
+        if pool.capacity == "capacityBlock":
+            what, renew = f"the Capacity Block price of {pool.instance_type} is", f"write today's in {FILE}"
+        else:
+            what, renew = "prices are", f"renew them: eks-llm prices refresh --region {stack.region}"
+        found[what] = Finding("cost", f"{what} of {dated}, {days} days old; {renew}")
+    return list(found.values())
+
+
+def _misspelt(stack: Stack) -> list[Finding]:
+    """Own prices that nothing asks for."""
+    if not stack.prices:
         return []
-    return [Finding("cost", f"prices are of {dated}, {days} days old; renew them: eks-llm prices refresh")]
+    known = {*INSTANCES, stack.system_node_type, *(name for prices in PRICES.values() for name in prices.nodes)}
+    return [
+        Finding(FILE, f"{path}: {name!r} is no instance type that is known here, so its price counts for nothing"
+                f"{_meant(name, known)}")
+        for path, name in stack.prices.unknown(known)
+    ]  # fmt: skip
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    close = get_close_matches(name, known, 1)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -61,6 +61,8 @@ class Fit:
     """Slots of LoRA adapters."""
     non_torch: float
     activation: float
+    activation_of: str
+    """What decides `activation`."""
     graphs: float
     kv: KvCost
     max_position: int
@@ -116,13 +118,12 @@ class Fit:
     def arithmetic(self) -> list[str]:
         """The calculation, one term a line."""
         shards = self.tensor_parallel * self.pipeline_parallel
-        seqs = self.engine.max_num_seqs
         rows = [
             (self.budget, "budget", f"{self.gpu.visible_gib} visible x {self.engine.gpu_memory_utilization:g}"),
             (-self.weights, "weights", f"{self.weights_total:.1f} {QUANTIZATIONS[self.quantization].name} on {shards}"),
             (-self.adapters, "adapters", f"{self.engine.lora_adapters} LoRA of rank {self.engine.max_lora_rank}"),
             (-self.non_torch, "non-torch", f"CUDA and NCCL at tensor parallel {self.tensor_parallel}"),
-            (-self.activation, "activation", f"logits and work space for {seqs} sequences"),
+            (-self.activation, "activation", self.activation_of),
             (-self.graphs, "CUDA graphs", "set aside before capture"),
             (self.kv_cache, "= KV cache", f"{self.kv.token_bytes:,} bytes per token and GPU"),
             (self.needed, "needed", f"one request of {self.engine.max_model_len:,} tokens"),
@@ -146,6 +147,7 @@ def fit(
     Raises `ValueError` for engine versions that nobody measured. Legality is `parallelism.problem`'s business.
     """
     kept = kept or reserve(engine.vllm)
+    activation, activation_of = _activation(shape, engine, tensor_parallel, kept)
     return Fit(
         model=model,
         gpu=gpu,
@@ -157,7 +159,8 @@ def fit(
         weights=weights_per_gpu_gib(shape, quantization, tensor_parallel, pipeline_parallel),
         adapters=lora_gib(shape, engine.lora_adapters, engine.max_lora_rank, tensor_parallel),
         non_torch=_non_torch(kept, tensor_parallel),
-        activation=_activation(shape, engine, tensor_parallel, kept),
+        activation=activation,
+        activation_of=activation_of,
         graphs=0.0 if engine.enforce_eager else kept.graphs_gib,
         kv=kv_cost(
             shape,
@@ -175,10 +178,13 @@ def _non_torch(kept: Reserve, tensor_parallel: int) -> float:
     return kept.non_torch_gib[known[0] if known else max(kept.non_torch_gib)]
 
 
-def _activation(shape: ModelShape, engine: Engine, tensor_parallel: int, kept: Reserve) -> float:
-    """Peak of a profiled step: the sampler over all sequences, or a forward pass over a full batch of tokens."""
+def _activation(shape: ModelShape, engine: Engine, tensor_parallel: int, kept: Reserve) -> tuple[float, str]:
+    """Peak of a profiled step: the sampler over all sequences, or a forward pass over a full batch; and which it is."""
     sampler = kept.sampler_bytes * engine.max_num_seqs * shape.vocab
     paths = shape.active_experts or 1
     forward = 2 * engine.max_num_batched_tokens * (3 * paths * shape.intermediate / tensor_parallel + 3 * shape.hidden)
     extra = (kept.moe_gib if shape.experts else 0) + (kept.vision_gib if shape.extra_gib else 0)
-    return max(sampler, forward) / GIB + extra
+    seqs = engine.max_num_seqs
+    of_sampler = f"logits and work space for {seqs} sequence{'s' * (seqs != 1)}"
+    of_forward = f"work space for a batch of {engine.max_num_batched_tokens:,} tokens"
+    return max(sampler, forward) / GIB + extra, of_sampler if sampler >= forward else of_forward

@@ -11,6 +11,7 @@
 """
 
 import datetime
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -51,11 +52,26 @@ class OwnPrices(_Entry):
             return prices.capacity_block.get(instance_type)
         return prices.on_demand.get(instance_type)
 
+    def unknown(self, known: Container[str]) -> Iterator[tuple[str, str]]:
+        """Key path and name of each instance type that is not in `known`: a misspelt name changes no price."""
+        for region, prices in self.regions.items():
+            for kind, listed in prices.model_dump(by_alias=True).items():
+                yield from ((f"regions.{region}.{kind}", name) for name in listed if name not in known)
+
+
+def of_project(directory: Path) -> OwnPrices | None:
+    """The prices of the project that `directory` is in. Raises as `read` does."""
+    for place in (directory, *directory.parents):
+        if (place / "Pulumi.yaml").exists() or (place / "Pulumi.yml").exists():
+            return read(place)
+    return None
+
 
 def read(directory: Path) -> OwnPrices | None:
     """The prices in `directory`; None without the file. Raises `ValueError` that names file, key and bad value."""
     try:
-        content = yaml.safe_load((directory / FILE).read_text(encoding="utf-8"))
+        # Every value as its text: pydantic then names the key of a date or number that is none.
+        content = yaml.load((directory / FILE).read_text(encoding="utf-8"), Loader=yaml.BaseLoader)  # noqa: S506
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -64,7 +80,8 @@ def read(directory: Path) -> OwnPrices | None:
         return OwnPrices.model_validate(content)
     except ValidationError as error:
         listed = [
-            f"{'.'.join(map(str, item['loc'])) or 'content'}: {item['msg']}, not {item['input']!r}"
+            f"{'.'.join(map(str, item['loc'])) or 'content'}: {item['msg'].partition(' or instance of ')[0]}, "
+            f"not {item['input']!r}"
             for item in error.errors(include_url=False)
         ]
         raise ValueError(f"{FILE}: {'; '.join(listed)}") from None

@@ -6,10 +6,14 @@ from dataclasses import dataclass
 from .capacity import Capacity, capacity
 from .cost import Cost, cost
 from .memory import Fit, Verdict, fit
+from .own_prices import OwnPrices
 from .parallelism import problem
 from .stack import Pool, Service, Stack
 from .suggest import suggestions
 from .validity import Finding, problems
+
+SAFE_UTILIZATION = 0.95
+"""Share of a GPU's visible memory that vLLM's budget may take; the rest is for CUDA contexts."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ def size(stack: Stack, now: datetime.datetime) -> Report:
     fits: dict[str, Fit] = {}
     findings: list[Finding] = []
     for service in stack.services:
-        memory, found = service_fit(service, pools[service.pool], stack.region)
+        memory, found = service_fit(service, pools[service.pool], stack.region, stack.prices)
         findings += found
         if memory:
             fits[service.name] = memory
@@ -48,7 +52,9 @@ def size(stack: Stack, now: datetime.datetime) -> Report:
     return Report(stack, fits, asked, bill, (*findings, *asked.findings, *bill.findings))
 
 
-def service_fit(service: Service, pool: Pool, region: str) -> tuple[Fit | None, list[Finding]]:
+def service_fit(
+    service: Service, pool: Pool, region: str, prices: OwnPrices | None = None
+) -> tuple[Fit | None, list[Finding]]:
     """The memory of one service on its pool, and what is wrong with it; None where nothing can be calculated."""
     path = f"services.{service.name}"
     found = problems(service.shape, pool.gpu, service.quantization, service.engine.kv_cache_dtype, path)
@@ -62,6 +68,14 @@ def service_fit(service: Service, pool: Pool, region: str) -> tuple[Fit | None, 
                 f"{service.engine.max_model_len:,} is more than the {service.shape.max_position:,} tokens that "
                 f"{service.model} takes",
                 error=True,
+            )
+        )
+    if service.engine.gpu_memory_utilization > SAFE_UTILIZATION:
+        found.append(
+            Finding(
+                f"{path}.engine.gpuMemoryUtilization",
+                f"{service.engine.gpu_memory_utilization:g} leaves little beside vLLM's budget, of which CUDA contexts "
+                f"take some: vLLM refuses to start when less than its budget is free; use {SAFE_UTILIZATION:g} or less",
             )
         )
     if any(finding.error for finding in found):
@@ -80,19 +94,19 @@ def service_fit(service: Service, pool: Pool, region: str) -> tuple[Fit | None, 
         return None, [*found, Finding(path, f"memory not checked: {error}")]
     if memory.verdict is Verdict.DOES_NOT_FIT:
         accepted = "accepted by acceptMemory: " if service.accept_memory else ""
-        reason = f"{accepted}{refusal(memory, service, pool, region)}"
+        reason = f"{accepted}{refusal(memory, service, pool, region, prices)}"
         found.append(Finding(path, reason, error=not service.accept_memory))
     elif memory.verdict is Verdict.MARGINAL:
         found.append(Finding(path, memory.summary))
     return memory, found
 
 
-def refusal(memory: Fit, service: Service, pool: Pool, region: str) -> str:
+def refusal(memory: Fit, service: Service, pool: Pool, region: str, prices: OwnPrices | None = None) -> str:
     """Why a service does not fit, one term a line, and what would make it fit, best first."""
     lines = [
         f"{service.model} does not fit on {service.gpus} x {pool.gpu.name} (GiB per GPU):",
         *(f"  {row}" for row in memory.arithmetic()),
     ]
-    found = suggestions(service, pool, region)
+    found = suggestions(service, pool, region, prices=prices)
     lines.append("what would fit:" if found else "no GPU of the catalogue holds it at this parallelism and format")
     return "\n".join([*lines, *(f"  - {suggestion}" for suggestion in found)])

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ..catalog.instances import GPUS, INSTANCES
-from .cost import HOURS, hourly
+from .cost import HOURS, buyable, rate
 from .memory import Fit, Verdict, fit
+from .own_prices import OwnPrices
 from .parallelism import legal_sizes, problem
 from .stack import Pool, Service
 from .validity import problems
@@ -43,11 +44,18 @@ class Suggestion:
         return f"; {self.usd_month:,.0f} USD a month and replica ({what})"
 
 
-def suggestions(service: Service, pool: Pool, region: str, limit: int = 5) -> list[Suggestion]:
-    """Up to `limit` changes that make `service` fit: one setting before two or another pool; then by kind and cost."""
-    before = _usd(pool.instance_type, region, pool.capacity, service.gpus)
-    found: list[tuple[tuple[int, int, bool, float], Suggestion]] = []
-    for changes, changed, instance_type in _candidates(service, pool):
+def suggestions(
+    service: Service, pool: Pool, region: str, limit: int = 5, prices: OwnPrices | None = None
+) -> list[Suggestion]:
+    """Up to `limit` changes that make `service` fit: one setting before two or another pool; then by kind and cost.
+
+    What fits only marginally comes last. Changes that hold fewer requests than a replica is meant to have in flight
+    are left out where others hold them.
+    """
+    before = _usd(pool.instance_type, region, pool.capacity, service.gpus, prices)
+    found: list[tuple[tuple[int, int, float], bool, Suggestion]] = []
+    candidates = [*_candidates(service, pool), *_elsewhere(service, pool, region, prices)]
+    for changes, changed, instance_type in candidates:
         memory = fit(
             service.model,
             service.shape,
@@ -59,18 +67,21 @@ def suggestions(service: Service, pool: Pool, region: str, limit: int = 5) -> li
         )
         if memory.verdict is Verdict.DOES_NOT_FIT:
             continue
-        usd = _usd(instance_type, region, pool.capacity if instance_type == pool.instance_type else "onDemand",
-                   changed.gpus)  # fmt: skip
+        capacity = pool.capacity if instance_type == pool.instance_type else "onDemand"
+        usd = _usd(instance_type, region, capacity, changed.gpus, prices)
         kind = KINDS.index(changes[0][0])
         size = 2 if len(changes) > 1 or instance_type != pool.instance_type else 1
-        rank = (size, kind, memory.verdict is Verdict.MARGINAL, float("inf") if usd is None else usd)
-        found.append((rank, Suggestion(changes, memory, usd, before)))
-    ranked = [suggestion for _, suggestion in sorted(found, key=lambda item: item[0])]
-    return _spread(ranked)[:limit]
+        rank = (size, kind, float("inf") if usd is None else usd)
+        typical = min(service.typical, changed.engine.max_model_len)
+        enough = memory.concurrency(typical) >= (service.in_flight or 1)
+        found.append((rank, enough, Suggestion(changes, memory, usd, before)))
+    found.sort(key=lambda item: item[0])
+    ranked = [suggestion for _, enough, suggestion in found if enough] or [suggestion for *_, suggestion in found]
+    return sorted(_spread(ranked), key=lambda item: item.fit.verdict is Verdict.MARGINAL)[:limit]
 
 
 def _candidates(service: Service, pool: Pool) -> Iterator[tuple[tuple[tuple[str, str], ...], Service, str]]:
-    """Changes in the order of preference: parallelism, format, engine limits, both at once, instance type."""
+    """Changes on the same instance type."""
     here = pool.instance_type
     larger = [size for size in legal_sizes(service.shape, pool.instance.gpus) if size > service.tensor_parallel]
     larger = [size for size in larger if not pool.instance.gpus % size]
@@ -90,7 +101,6 @@ def _candidates(service: Service, pool: Pool) -> Iterator[tuple[tuple[tuple[str,
             if size != service.tensor_parallel:
                 changed = replace(service, quantization=name, tensor_parallel=size)
                 yield (("quantization", name), ("tensorParallel", str(size))), changed, here
-    yield from _elsewhere(service, pool)
 
 
 def _shorter(service: Service, pool: Pool) -> Iterator[tuple[tuple[tuple[str, str], ...], Service, str]]:
@@ -109,14 +119,16 @@ def _shorter(service: Service, pool: Pool) -> Iterator[tuple[tuple[tuple[str, st
         yield (("engine.maxModelLen", str(longest)),), replace(service, engine=engine), pool.instance_type
 
 
-def _elsewhere(service: Service, pool: Pool) -> Iterator[tuple[tuple[tuple[str, str], ...], Service, str]]:
+def _elsewhere(
+    service: Service, pool: Pool, region: str, prices: OwnPrices | None
+) -> Iterator[tuple[tuple[tuple[str, str], ...], Service, str]]:
     """Other instance types with the same settings: more memory per GPU, and links between GPUs as fast."""
     for name, instance in INSTANCES.items():
         gpu = GPUS[instance.gpu]
         roomier = gpu.visible_gib > pool.gpu.visible_gib and gpu.nvlink_gbs >= pool.gpu.nvlink_gbs
         if (
             not roomier
-            or not instance.on_demand_usd
+            or not buyable(name, region, prices)
             or problem(service.shape, service.tensor_parallel, instance, service.pipeline_parallel)
         ):
             continue
@@ -133,10 +145,9 @@ def _errors(service: Service, gpu: str, quantization: str) -> bool:
     return any(finding.error for finding in found)
 
 
-def _usd(instance_type: str, region: str, capacity: str, gpus: int) -> float | None:
-    instance = INSTANCES[instance_type]
-    price, _ = hourly(instance, region, capacity)
-    return None if price is None else price * HOURS * gpus / instance.gpus
+def _usd(instance_type: str, region: str, capacity: str, gpus: int, prices: OwnPrices | None) -> float | None:
+    price, _ = rate(instance_type, region, capacity, prices)
+    return None if price is None else price * HOURS * gpus / INSTANCES[instance_type].gpus
 
 
 def _spread(ranked: list[Suggestion]) -> list[Suggestion]:
