@@ -53,7 +53,7 @@ class Outbox:
 
 
 class Answer:
-    """The responses of one request: the event loop adds to them, the outbox sends them, the watcher looks after them."""
+    """The responses of one request: the event loop adds to them, the outbox sends them, the watcher watches."""
 
     def __init__(self, sender: Any, wanted: Collection[str], outbox: Outbox) -> None:
         """`wanted`: the outputs that the request asked for.
