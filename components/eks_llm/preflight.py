@@ -100,6 +100,7 @@ def outputs(report: Report) -> dict[str, Any]:
                 if service.per_million_tokens is not None
             },
             "pricesOf": bill.date.isoformat(),
+            "incomplete": bill.incomplete,
         },
         "gpuBudget": {
             budget.pool.name: {"held": budget.gpus_held, "atMin": budget.gpus_min, "atMax": budget.gpus_max}
