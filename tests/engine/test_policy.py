@@ -63,4 +63,5 @@ def test_a_bad_stack_is_stopped(tmp_path: Path, standins: Running) -> None:
 
     found = preview(Stack("bad", program, tmp_path, standins))
     stopped = {item.policy_name for item in found if item.enforcement_level == "mandatory"}
-    assert stopped == {"imdsv2", "guarded-buckets"}
+    # A launch template that names no volume gets the image's, which is not encrypted.
+    assert stopped == {"imdsv2", "encrypted-node-volumes", "guarded-buckets"}
