@@ -13,7 +13,7 @@ import jsonschema
 import yaml
 
 from eks_llm.catalog.charts import CHARTS
-from tests.engine.modules import go_module
+from embedded.tools.source import go_module
 
 CRDS = {
     "keda.sh": ("github.com/kedacore/keda/v2", "keda", "config/crd/bases"),

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from embedded.tools import TOOLS
+from embedded.tools.source import go_module
 from tests.engine import golden
 from tests.engine.harness import ROOT, SECRETS, STACKS, project_copy, quiet_environment, short
-from tests.engine.modules import go_module
 from tests.engine.standins import Running
 
 HOST = "pulumi-language-python"

@@ -6,6 +6,7 @@ ships only with Pulumi's installer, a stand-in starts the pack, and that the rea
 
 import os
 import shutil
+import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +21,11 @@ from tests.engine.standins import Running
 
 PACK = ROOT / "policy"
 
-pytestmark = pytest.mark.skipif(not (PACK / ".venv").is_dir(), reason="policy/.venv is missing: ./dev policy makes it")
+
+@pytest.fixture(scope="module", autouse=True)
+def _environment() -> None:
+    """The pack's own virtualenv, made where it is missing."""
+    subprocess.run([ROOT / "dev", "policy"], check=True)
 
 
 @pytest.fixture(autouse=True)
