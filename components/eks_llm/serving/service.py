@@ -20,6 +20,8 @@ from ..s3 import uri_problem
 from ..sizing import parallelism, validity
 from ..sizing.weights import weights_gib
 from . import openai, triton
+from .alerts import prometheus_rule
+from .dashboard import dashboard_config_map
 from .drain import drain
 from .engine import (
     Engine,
@@ -37,7 +39,7 @@ from .engine import (
     max_num_seqs,
 )
 from .expected import Expected, ExpectedArgs
-from .observability import Slo, SloArgs, dashboard_config_map, pod_monitor, prometheus_rule
+from .observability import Slo, SloArgs, pod_monitor
 from .scaling import Scaling, ScalingArgs, scaled_object
 from .workload import (
     HTTP_PORT,
