@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import yaml
 
+from eks_llm.metrics import demand
 from eks_llm.plan.manifests import manifests
 from eks_llm.plan.recorder import record
-from eks_llm.serving.metrics import demand
 from eks_llm.serving.service import InferenceService, Runtime
 from embedded import images, serving_env
 from embedded.api import Api, Manifest

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from eks_llm import metrics
 from eks_llm.plan.recorder import Recording, record
-from eks_llm.serving import metrics
 from eks_llm.serving.service import InferenceService
 from tests.unit.serving import REPOSITORY, service_args
 

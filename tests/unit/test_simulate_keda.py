@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eks_llm.serving import metrics
+from eks_llm import metrics
 from eks_llm.serving.scaling import Scaling, spec
 from eks_llm.simulate.cron import Schedule
 from eks_llm.simulate.keda import Autoscaler, PolicyError, autoscaler

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from . import metrics
+from .. import metrics
 from .observability import Slo
 from .workload import Workload
 

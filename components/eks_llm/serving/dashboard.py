@@ -4,8 +4,8 @@ import hashlib
 import json
 from typing import Any
 
+from .. import metrics
 from ..inputs import Duration
-from . import metrics
 from .observability import Slo
 from .workload import Workload
 

@@ -14,7 +14,7 @@ import pulumi
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from ..inputs import Duration, Model
-from .metrics import demand, kv_percent
+from ..metrics import demand, kv_percent
 from .workload import Workload
 
 # Arguments ----------------------------------------------------------------------------------------------------------

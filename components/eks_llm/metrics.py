@@ -1,4 +1,4 @@
-"""Names of metrics, written once: scaling triggers, alerts and dashboards build their queries here.
+"""Names of metrics, written once: scaling triggers, rules and dashboards build their queries here.
 
 Both runtimes export vLLM's own names (vLLM 0.27 to 0.32, `vllm/v1/metrics/loggers.py`; counters end in `_total`).
 Names that vLLM removed, such as `vllm:gpu_cache_usage_perc`, must not come back.
