@@ -24,13 +24,105 @@ TPOT = "vllm:request_time_per_output_token_seconds"
 E2E = "vllm:e2e_request_latency_seconds"
 QUEUE_TIME = "vllm:request_queue_time_seconds"
 
-# Kubernetes and KEDA (kube-state-metrics 2.20, KEDA 2.20) -----------------------------------------------------------
+# Servers ------------------------------------------------------------------------------------------------------------
+
+HTTP_REQUESTS = "http_requests_total"
+"""Of vLLM's OpenAI server, by `handler`, `method` and `status` (`2xx`)."""
+TRITON_SUCCESS = "nv_inference_request_success"
+TRITON_FAILURE = "nv_inference_request_failure"
+"""By `model` and `reason`: REJECTED, CANCELED, BACKEND or OTHER."""
+
+# Kubernetes (kube-state-metrics 2.20, kubelet) ----------------------------------------------------------------------
 
 HPA_DESIRED = "kube_horizontalpodautoscaler_status_desired_replicas"
 HPA_CURRENT = "kube_horizontalpodautoscaler_status_current_replicas"
 HPA_MAX = "kube_horizontalpodautoscaler_spec_max_replicas"
+HPA_CONDITION = "kube_horizontalpodautoscaler_status_condition"
+DEPLOYMENT_WANTED = "kube_deployment_spec_replicas"
+DEPLOYMENT_REPLICAS = "kube_deployment_status_replicas"
 DEPLOYMENT_READY = "kube_deployment_status_replicas_ready"
+DEPLOYMENT_CONDITION = "kube_deployment_status_condition"
+POD_PHASE = "kube_pod_status_phase"
+POD_SCHEDULED = "kube_pod_status_scheduled"
+POD_SCHEDULED_TIME = "kube_pod_status_scheduled_time"
+POD_READY = "kube_pod_status_ready"
+POD_DELETED = "kube_pod_deletion_timestamp"
+POD_REQUESTS = "kube_pod_container_resource_requests"
+POD_LIMITS = "kube_pod_container_resource_limits"
+RESTARTS = "kube_pod_container_status_restarts_total"
+WAITING_REASON = "kube_pod_container_status_waiting_reason"
+LAST_TERMINATED_REASON = "kube_pod_container_status_last_terminated_reason"
+INIT_RESTARTS = "kube_pod_init_container_status_restarts_total"
+INIT_WAITING_REASON = "kube_pod_init_container_status_waiting_reason"
+NODE_CONDITION = "kube_node_status_condition"
+NODE_CAPACITY = "kube_node_status_capacity"
+NODE_ALLOCATABLE = "kube_node_status_allocatable"
+NODE_INFO = "kube_node_info"
+MEMORY_RSS = "container_memory_rss"
+"""Of cAdvisor; without page cache, which the kernel gives back before it kills."""
+UNAVAILABLE_API = "aggregator_unavailable_apiservice"
+SCALED_OBJECT_CONDITION = "kube_customresource_scaledobject_status_condition"
+"""1 where a condition (`type`) of a ScaledObject is true. From the custom-resource state that `Monitoring` sets up."""
+
+# KEDA 2.20 (pkg/metricscollector/prommetrics.go) --------------------------------------------------------------------
+# Its own label `namespace` becomes `exported_namespace` on scraping.
+
 KEDA_HTTP_REQUESTS = "keda_scaler_http_requests_total"
+"""By `scaled_resource` and `status_code`."""
+KEDA_EMPTY = "keda_scaler_empty_upstream_responses_total"
+"""By `scaledResource`."""
+KEDA_ERRORS = "keda_scaled_object_errors_total"
+"""By `scaledObject`. Stops rising once the fallback is active."""
+KEDA_PAUSED = "keda_scaled_object_paused"
+"""By `scaledObject`."""
+KEDA_VALUE = "keda_scaler_metrics_value"
+"""By `scaledObject` and `metric`, e.g. `s0-prometheus`."""
+KEDA_BUILD = "keda_build_info"
+
+# cluster-autoscaler 1.36 (cluster-autoscaler/metrics/metrics.go) ----------------------------------------------------
+
+AUTOSCALER_SAFE = "cluster_autoscaler_cluster_safe_to_autoscale"
+AUTOSCALER_UNSCHEDULABLE = "cluster_autoscaler_unschedulable_pods_count"
+AUTOSCALER_FAILED = "cluster_autoscaler_failed_scale_ups_total"
+AUTOSCALER_LAST_ACTIVITY = "cluster_autoscaler_last_activity"
+AUTOSCALER_GROUP_TARGET = "cluster_autoscaler_node_group_target_count"
+AUTOSCALER_GROUP_MAX = "cluster_autoscaler_node_group_max_count"
+"""The two by `node_group`, with `--emit-per-nodegroup-metrics`."""
+
+# GPUs (dcgm-exporter 4, GPU operator 26.7) --------------------------------------------------------------------------
+# The exporter's labels of the pod that has the GPU arrive as `exported_pod`, `exported_namespace`.
+
+GPU_UTILISATION = "DCGM_FI_DEV_GPU_UTIL"
+GPU_ACTIVE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
+GPU_XID = "DCGM_EXP_XID_ERRORS_COUNT"
+"""XID errors of the last five minutes, a gauge by `xid`."""
+GPU_DOUBLE_BIT_ERRORS = "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL"
+GPU_UNCORRECTABLE_ROWS = "DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS"
+GPU_REMAP_FAILURE = "DCGM_FI_DEV_ROW_REMAP_FAILURE"
+GPU_THERMAL_VIOLATION = "DCGM_FI_DEV_THERMAL_VIOLATION"
+GPU_NODE_CHECKS = ("driver", "toolkit", "plugin", "cuda")
+"""Of the operator's validator: `gpu_operator_node_<check>_ready`."""
+
+# Recorded per service (serving/alerts.py), with the labels `namespace` and `service` -------------------------------
+
+SERVICE_RUNNING = "service:vllm_num_requests_running:sum"
+SERVICE_WAITING = "service:vllm_num_requests_waiting:sum"
+SERVICE_KV_USAGE = "service:vllm_kv_cache_usage:max"
+SERVICE_PROMPT_TOKENS = "service:vllm_prompt_tokens:rate5m"  # noqa: S105 a metric, not a password
+SERVICE_GENERATION_TOKENS = "service:vllm_generation_tokens:rate5m"  # noqa: S105
+SERVICE_TTFT = "service:vllm_time_to_first_token_seconds:quantile_rate5m"
+SERVICE_TPOT = "service:vllm_request_time_per_output_token_seconds:quantile_rate5m"
+"""The two by `quantile`: 0.5, 0.9 and 0.99."""
+SERVICE_COST = "service:llm_usd_per_million_output_tokens:rate1h"
+"""Of the GPUs that the replicas hold; only where the price of a GPU is known."""
+
+
+def slo_errors(window: str) -> str:
+    """Recorded share of requests that miss a latency target, by `slo` (`ttftP99`, `tpotP99`): 5m, 30m, 1h, 6h, 3d."""
+    return f"service:llm_slo_errors_per_request:ratio_rate{window}"
+
+
+# Queries ------------------------------------------------------------------------------------------------------------
 
 SERVICE_LABEL = "service"
 """Label that the PodMonitor puts on every series of a service."""
@@ -70,3 +162,13 @@ def kv_percent(namespace: str, service: str) -> str:
 def hpa_selector(namespace: str, scaled_object: str) -> str:
     """Label matchers of the HPA that KEDA makes for a ScaledObject."""
     return f'namespace="{namespace}",horizontalpodautoscaler="keda-hpa-{scaled_object}"'
+
+
+def deployment_selector(namespace: str, deployment: str) -> str:
+    """Label matchers of a Deployment in kube-state-metrics."""
+    return f'namespace="{namespace}",deployment="{deployment}"'
+
+
+def pod_selector(namespace: str, deployment: str) -> str:
+    """Label matchers of a Deployment's pods: its name, the template's hash, five letters."""
+    return f'namespace="{namespace}",pod=~"{deployment}-[0-9a-z]{{6,10}}-[0-9a-z]{{5}}"'
