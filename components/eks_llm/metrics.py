@@ -108,8 +108,8 @@ GPU_NODE_CHECKS = ("driver", "toolkit", "plugin", "cuda")
 SERVICE_RUNNING = "service:vllm_num_requests_running:sum"
 SERVICE_WAITING = "service:vllm_num_requests_waiting:sum"
 SERVICE_KV_USAGE = "service:vllm_kv_cache_usage:max"
-SERVICE_PROMPT_TOKENS = "service:vllm_prompt_tokens:rate5m"  # noqa: S105 a metric, not a password
-SERVICE_GENERATION_TOKENS = "service:vllm_generation_tokens:rate5m"  # noqa: S105
+SERVICE_PROMPT_TOKENS = "service:vllm_prompt_tokens:rate5m"
+SERVICE_GENERATION_TOKENS = "service:vllm_generation_tokens:rate5m"
 SERVICE_TTFT = "service:vllm_time_to_first_token_seconds:quantile_rate5m"
 SERVICE_TPOT = "service:vllm_request_time_per_output_token_seconds:quantile_rate5m"
 """The two by `quantile`: 0.5, 0.9 and 0.99."""
