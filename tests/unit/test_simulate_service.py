@@ -13,12 +13,13 @@ from eks_llm.catalog.models import MODELS
 from eks_llm.serving.scaling import Scaling
 from eks_llm.simulate.advice import advice, capacity
 from eks_llm.simulate.keda import Autoscaler, autoscaler
-from eks_llm.simulate.replica import Fleet, Replica, Routing, Slo, estimated, fill
+from eks_llm.simulate.replica import Fleet, Routing, Slo, fill
 from eks_llm.simulate.scenario import scaled
 from eks_llm.simulate.simulate import Result, Service, simulate
 from eks_llm.simulate.traffic import Trace, stages
 from eks_llm.sizing.memory import Engine, fit
 from eks_llm.sizing.performance import latency
+from eks_llm.sizing.replica import Replica, estimated
 
 MONDAY = datetime.datetime(2026, 1, 5, tzinfo=datetime.UTC)
 REPLICA = Replica(

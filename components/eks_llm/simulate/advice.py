@@ -2,35 +2,18 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from ..sizing.replica import Capacity
+from ..sizing.replica import capacity as replica_capacity
 from .hpa import TOLERANCE, PolicyType, SelectPolicy
 from .keda import Autoscaler
 from .simulate import Service
 
 
-@dataclass(frozen=True)
-class Capacity:
-    """What one replica carries within the SLO."""
-
-    requests_per_second: float
-    in_flight: int
-    queue: int
-    """Requests that may wait and still get their first token in time."""
-
-
 def capacity(service: Service) -> Capacity:
-    """The most requests at once whose time per token keeps the SLO, the rate that makes them, and the queue beside."""
-    replica, slo = service.replica, service.slo
-    running = replica.slots
-    if slo.tpot is not None:
-        while running > 1 and replica.tpot(running, replica.throughput(running)) > slo.tpot:
-            running -= 1
-    rate = replica.throughput(running)
-    patience = math.inf if slo.ttft is None else slo.ttft - replica.prefill - replica.step
-    queue = 2 * replica.slots if math.isinf(patience) else max(0, int(patience * rate))
-    return Capacity(rate, running, queue)
+    """What one replica of the service carries within its SLO."""
+    return replica_capacity(service.replica, service.slo.ttft, service.slo.tpot)
 
 
 def advice(manifest: Mapping[str, Any], scaler: Autoscaler, service: Service) -> Iterator[str]:

@@ -1,99 +1,21 @@
-"""How fast a replica answers, and a fleet of them: continuous batching as a fluid, one time step after another.
+"""A fleet of replicas: continuous batching as a fluid, one time step after another.
 
-A replica runs up to `max_running` requests. A decoding step takes `step + step_per_request x running`; while a prompt
-is prefilled, no other request of that replica advances. That is the model of sizing/performance.py, moved in time.
+That is the model of sizing/replica.py, moved in time.
 Requests are amounts, not objects: a step of a fleet costs the same at 1 and at 1,000 requests per second.
 """
 
 import math
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 
 import numpy as np
 
-from ..sizing.memory import Fit
-from ..sizing.performance import prefill_seconds, step_seconds
-from ..sizing.weights import ModelShape
+from ..sizing.replica import PREFILL_LIMIT, STAGES, Replica
 
-STAGES = 4
-"""Answers end after this many random stages, so their lengths vary by 1/sqrt(STAGES) = 50 % of the mean."""
 LITTLE = 1e-9
 IDLE = 0.05
 """A pod that runs less than this part of a request runs none: amounts fade, requests end."""
-PREFILL_LIMIT = 0.95
-"""Share of a step that prefill may take; the rest keeps running requests alive."""
-
-
-@dataclass(frozen=True)
-class Replica:
-    """The speed and size of one replica for requests of one kind."""
-
-    prompt_tokens: float
-    output_tokens: float
-    prefill: float
-    """Seconds of the GPUs for one prompt."""
-    step: float
-    """Seconds of a decoding step, whatever runs in it: reading the weights."""
-    step_per_request: float
-    """Seconds that each running request adds to a step: reading its KV cache."""
-    max_running: int
-    kv_tokens: float
-    """Size of the KV cache."""
-
-    @property
-    def slots(self) -> int:
-        """Requests that run at once: as many as the engine may, or as the KV cache holds at their mean length."""
-        mean = self.prompt_tokens + self.output_tokens * (STAGES + 1) / (2 * STAGES)
-        return max(1, min(self.max_running, int(self.kv_tokens / mean)))
-
-    @property
-    def shortest_stage(self) -> float:
-        """Seconds that a request alone on the replica stays in a stage."""
-        return self.output_tokens * (self.step + self.step_per_request) / STAGES
-
-    def tpot(self, running: float, rate: float) -> float:
-        """Seconds per output token with `running` requests while `rate` requests per second arrive."""
-        busy = min(PREFILL_LIMIT, rate * self.prefill)
-        return (self.step + self.step_per_request * running) / (1 - busy)
-
-    def throughput(self, running: float) -> float:
-        """Requests per second with `running` requests at all times."""
-        # running = rate x residence; residence = output x tpot(rate), which is linear in the unknown rate.
-        decode = self.output_tokens * (self.step + self.step_per_request * running)
-        return running / (decode + running * self.prefill)
-
-    def running_at(self, rate: float) -> float:
-        """Requests that run when `rate` requests per second arrive; infinite where that is too much."""
-        left = 1 - rate * self.prefill - rate * self.output_tokens * self.step_per_request
-        return rate * self.output_tokens * self.step / left if left > 0 else float("inf")
-
-    def at(self, requests_per_second: float) -> "Replica":
-        """The replica with its decoding as slow or fast as a measured capacity says."""
-        spare = self.slots / requests_per_second - self.slots * self.prefill
-        decode = self.output_tokens * (self.step + self.step_per_request * self.slots)
-        if spare <= 0:
-            raise ValueError(
-                f"{requests_per_second:g} requests per second is more than prefill alone allows "
-                f"({1 / self.prefill:.3g}); lower it, or the prompt"
-            )
-        return replace(self, step=self.step * spare / decode, step_per_request=self.step_per_request * spare / decode)
-
-
-def estimated(shape: ModelShape, fit: Fit, prompt: float, output: float) -> Replica:
-    """A replica by the bandwidth and arithmetic rate of its GPUs."""
-    context = int(prompt + output / 2)
-    one, many = step_seconds(shape, fit, 1, context), step_seconds(shape, fit, 65, context)
-    per_request = (many - one) / 64
-    return Replica(
-        prompt_tokens=prompt,
-        output_tokens=output,
-        prefill=prefill_seconds(shape, fit, prompt),
-        step=one - per_request,
-        step_per_request=per_request,
-        max_running=fit.engine.max_num_seqs,
-        kv_tokens=fit.pool_tokens,
-    )
 
 
 class Routing(Enum):

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..serving.scaling import IN_FLIGHT_SHARE, RATE_SHARE
-from .advice import Capacity
+from ..sizing.replica import Capacity
 from .simulate import Result, Service
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from ..inputs import Problem
-from .advice import Capacity, advice, capacity
+from ..sizing.replica import Capacity
+from .advice import advice, capacity
 from .keda import Autoscaler
 from .report import Outcome
 from .scenario import ScenarioError, load, load_policy, load_trace, policy

@@ -16,9 +16,10 @@ from ..inputs import Duration, Model, Problem, nearest, problems
 from ..serving.observability import Slo as SloSettings
 from ..serving.scaling import Scaling, spec
 from ..sizing.memory import Engine, fit
+from ..sizing.replica import Replica, estimated
 from . import traffic as shapes
 from .keda import Autoscaler, PolicyError, autoscaler
-from .replica import Replica, Routing, Slo, estimated
+from .replica import Routing, Slo
 from .simulate import Service
 from .traffic import Trace, TrafficError
 

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..sizing.replica import Replica
 from .hpa import SYNC_SECONDS
 from .keda import Autoscaler
 from .promql import FRONT_DOOR_METRICS, Store
-from .replica import TIMELY, Counts, Fleet, Replica, Routing, Slo
+from .replica import TIMELY, Counts, Fleet, Routing, Slo
 from .traffic import Trace
 
 SCRAPE_SECONDS = 10
