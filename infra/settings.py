@@ -6,17 +6,18 @@ module adds what only the whole stack can know: that names meet, that ranges do 
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, cast, get_args, get_origin
 
 import pulumi
 import pulumi_aws as aws
 from pulumi.runtime.config import CONFIG, get_config_env, is_config_secret
 from pydantic import BeforeValidator, Strict, TypeAdapter, ValidationError, field_validator
 
+import kubeconfig
 from eks_llm.aws.cluster import ClusterSettings
 from eks_llm.aws.network import NetworkSettings
 from eks_llm.aws.node_pool import PoolSettings
@@ -29,6 +30,7 @@ from eks_llm.inputs import Arn, InvalidArgs, Model, Name, Problem, nearest, prob
 from eks_llm.names import Tags, name_problem
 from eks_llm.operators.monitoring import MonitoringSettings
 from eks_llm.preflight import check
+from eks_llm.serving.existing_cluster import ExistingClusterSettings, ExistingPool
 from eks_llm.serving.service import ServiceSettings
 from eks_llm.sizing import own_prices, shape
 from eks_llm.sizing.report import Report
@@ -40,7 +42,7 @@ GRAFANA_SECRET = "grafanaAdminPassword"  # noqa: S105 the name of a key
 """Config key of the password of Grafana's `admin` user."""
 
 NAMESPACE = "inference"
-"""Where services run."""
+"""Where services run on a new cluster."""
 
 
 LONGEST_ROLE = "-aws-ebs-csi-driver"
@@ -115,7 +117,49 @@ class StackService(ServiceSettings):
             raise ValueError(f"configJson: {path}: {str(error).removeprefix('config.json: ')}") from None
 
 
-class Platform(Model):
+class ClusterAccess(ExistingClusterSettings):
+    """A cluster that somebody else runs, with its operators: see docs/existing-cluster.md."""
+
+    kubeconfig: str
+    """Path of a kubeconfig file, absolute or from the repository's root. No other file is read, whatever `KUBECONFIG`
+    says. A preview goes on without the file, and then knows nothing of the cluster."""
+    context: str | None = None
+    """Context of that file. Default: its current one."""
+
+    @field_validator("kubeconfig")
+    @classmethod
+    def _below_the_root_or_absolute(cls, value: str) -> str:
+        if value.startswith("~"):
+            raise ValueError(
+                "the home folder is not filled in; write the whole path, or one from the repository's root"
+            )
+        if not Path(value).is_absolute() and not (ROOT / value).resolve().is_relative_to(ROOT):
+            raise ValueError(f"neither an absolute path nor one below the repository's root, {ROOT.name}/")
+        return value
+
+    @property
+    def identity(self) -> str:
+        """What stands for the cluster in this stack: the file as it is written, and the context."""
+        return f"{self.kubeconfig}#{self.context}" if self.context else self.kubeconfig
+
+
+class ExistingPlatform(Model):
+    """`<project>:platform` of a stack whose services run in a cluster that exists."""
+
+    existing_cluster: ClusterAccess
+    """A cluster that exists, in place of `network`, `cluster`, `weights` and `monitoring`."""
+    gpu_pools: dict[Name, ExistingPool]
+    """Groups of GPU nodes that the cluster has, at least one, by their label `eks-llm.dev/pool`."""
+    services: dict[Name, StackService] = {}
+    """Models that are served."""
+
+    @property
+    def secret_keys(self) -> list[str]:
+        """Config keys that have to be set with `pulumi config set --secret`."""
+        return _api_keys(self.services)
+
+
+class EksPlatform(Model):
     """`<project>:platform`, the one object that describes a stack."""
 
     network: NetworkSettings
@@ -139,8 +183,20 @@ class Platform(Model):
     @property
     def secret_keys(self) -> list[str]:
         """Config keys that have to be set with `pulumi config set --secret`."""
-        named = {service.api_key_secret for service in self.services.values() if service.api_key_secret}
-        return sorted({GRAFANA_SECRET, *named})
+        return sorted({GRAFANA_SECRET, *_api_keys(self.services)})
+
+    @property
+    def ami_type(self) -> AmiType:
+        """The node image of the GPU pools; `load` has checked that they agree."""
+        return next(iter(self.gpu_pools.values())).ami_type
+
+
+Platform = EksPlatform | ExistingPlatform
+"""The two forms of a stack: it makes its cluster, or it uses one."""
+
+
+def _api_keys(services: Mapping[str, StackService]) -> list[str]:
+    return sorted({service.api_key_secret for service in services.values() if service.api_key_secret})
 
 
 @dataclass(frozen=True)
@@ -149,15 +205,13 @@ class Settings:
 
     platform: Platform
     region: str
+    """Empty only beside an existing cluster, which needs none."""
     access: AwsAccess
     config: pulumi.Config
     report: Report
     """What the stack needs and costs."""
-
-    @property
-    def ami_type(self) -> AmiType:
-        """The node image of the GPU pools; `load` has checked that they agree."""
-        return next(iter(self.platform.gpu_pools.values())).ami_type
+    kubeconfig: str | None = None
+    """Of the existing cluster; None: there is none, or (in a preview) its file is missing."""
 
     def secret(self, key: str) -> pulumi.Output[str]:
         """The secret `key` of the stack. `load` has refused an update without it; a preview goes on with a stand-in."""
@@ -174,9 +228,12 @@ def load(config: pulumi.Config, stack: str) -> Settings:
         needed = f"it needs aws:region and {config.name}:platform below `config:`, see docs/reference/stack-file.md"
         raise InvalidArgs(f"Pulumi.{stack}.yaml", [Problem("", f"the file is empty or has no configuration; {needed}")])
     found: list[Problem] = []
-    region, access = _region(keys.get("aws:region", ""), found), _access(keys, found)
-    sections, bad = _sections(_parsed(config.get("platform")))
+    raw = _parsed(config.get("platform"))
+    form = _form(raw)
+    region, access = _region(keys.get("aws:region", ""), form, found), _access(keys, form, found)
+    sections, bad = _sections(raw, form)
     found += bad
+    access_file, missing = _kubeconfig(sections, found)
     found += _cluster_name(f"{config.name}-{stack}")
     found += [problem for rule in RULES for problem in rule(sections, region)]
     report, bad = _sized(sections, region)
@@ -186,7 +243,7 @@ def load(config: pulumi.Config, stack: str) -> Settings:
     if found:
         raise InvalidArgs(f"Pulumi.{stack}.yaml", sorted(dict.fromkeys(found), key=lambda problem: problem.path))
 
-    platform = Platform.model_construct(**vars(sections))
+    platform = form.model_construct(**vars(sections))
     unset = [f"{config.name}:{key}: not set; run: pulumi config set --secret {key}" for key in platform.secret_keys
              if config.get(key) is None]  # fmt: skip
     if unset and not pulumi.runtime.is_dry_run():
@@ -194,9 +251,9 @@ def load(config: pulumi.Config, stack: str) -> Settings:
     sized = [f"{_full(finding.path)}: {finding.message}" for finding in report.warnings]
     own = {f"{config.name}:{key}" for key in ("platform", *platform.secret_keys)}
     unused = [f"{key}: no service names this secret" for key in keys.keys() - own if key.startswith(f"{config.name}:")]
-    for warning in (*unset, *unused, *_warnings(platform, access), *sized):
+    for warning in (*missing, *unset, *unused, *_warnings(platform, access), *sized):
         pulumi.log.warn(warning)
-    return Settings(platform, region, access, config, report)
+    return Settings(platform, region, access, config, report, access_file)
 
 
 # Reading ------------------------------------------------------------------------------------------------------------
@@ -210,9 +267,15 @@ def _parsed(text: str | None) -> Any:
         return text
 
 
-def _region(text: str, found: list[Problem]) -> str:
+def _form(raw: Any) -> type[EksPlatform] | type[ExistingPlatform]:
+    """Which of the two forms a stack file means."""
+    existing = isinstance(raw, dict) and cast(dict[str, Any], raw).get("existingCluster") is not None
+    return ExistingPlatform if existing else EksPlatform
+
+
+def _region(text: str, form: type[Model], found: list[Problem]) -> str:
     """`aws:region`; empty where it is none, so that no rule compares with it."""
-    if text in REGIONS:
+    if text in REGIONS or (not text and form is ExistingPlatform):
         return text
     if partition := OTHER_PARTITIONS.get(text):
         problem = f"{text!r} is in the partition {partition}, and the components write ARNs of the partition aws only"
@@ -223,9 +286,12 @@ def _region(text: str, found: list[Problem]) -> str:
     return ""
 
 
-def _access(keys: Mapping[str, str], found: list[Problem]) -> AwsAccess:
+def _access(keys: Mapping[str, str], form: type[Model], found: list[Problem]) -> AwsAccess:
     """The sign-in. The AWS provider is an explicit one, so no other `aws:` key would reach it."""
     given = {key.removeprefix("aws:"): text for key, text in keys.items() if key.startswith("aws:")}
+    if form is ExistingPlatform:
+        found += [Problem(f"aws:{key}", f"{NOT_BESIDE}; remove it") for key in given if key != "region"]
+        return AwsAccess()
     known = ["region", *(field.alias or name for name, field in AwsAccess.model_fields.items())]
     for key in given.keys() - set(known):
         hint = "; use platform.tags" if key == "defaultTags" else nearest(key, known)
@@ -238,7 +304,7 @@ def _access(keys: Mapping[str, str], found: list[Problem]) -> AwsAccess:
         return AwsAccess()
 
 
-def _sections(raw: Any) -> tuple[SimpleNamespace, list[Problem]]:
+def _sections(raw: Any, form: type[Model]) -> tuple[SimpleNamespace, list[Problem]]:
     """Each section on its own, so that an error in one does not hide the errors of another.
 
     A section with nothing below it, as when all services are commented out, is as good as absent.
@@ -250,14 +316,16 @@ def _sections(raw: Any) -> tuple[SimpleNamespace, list[Problem]]:
     if not isinstance(raw, dict) or not raw:
         what = "is missing or empty" if not raw else f"is {shown(raw)}, not a mapping"
         return sections, [Problem("platform", f"{what}; it describes the stack, see docs/reference/stack-file.md")]
-    fields = {field.alias or name: (name, field) for name, field in Platform.model_fields.items()}
-    raw = {key: value for key, value in raw.items() if value is not None or key not in fields}
-    found = [Problem(f"platform.{key}", f"unknown key{nearest(key, list(fields))}") for key in raw if key not in fields]
+    fields = {field.alias or name: (name, field) for name, field in form.model_fields.items()}
+    others = {field.alias or name for model in get_args(Platform) for name, field in model.model_fields.items()}
+    raw = {key: value for key, value in raw.items() if value is not None or key not in others}
+    found = [Problem(f"platform.{key}", _unknown_section(key, fields, others)) for key in raw if key not in fields]
     for key, (name, field) in fields.items():
         path = f"platform.{key}"
         if key not in raw:
             if field.is_required():
-                found.append(Problem(path, "required, but missing"))
+                instead = "; or existingCluster, for a cluster that exists" if key == "cluster" else ""
+                found.append(Problem(path, f"required, but missing{instead}"))
             else:
                 setattr(sections, name, field.get_default(call_default_factory=True))
         elif get_origin(field.annotation) is dict and get_args(field.annotation)[1] is not str:
@@ -272,6 +340,16 @@ def _sections(raw: Any) -> tuple[SimpleNamespace, list[Problem]]:
     services = raw["services"].values() if isinstance(raw.get("services"), dict) else ()
     sections.secret_names = {str(service.get("apiKeySecret")) for service in services if isinstance(service, dict)}
     return sections, found
+
+
+NOT_BESIDE = "beside existingCluster nothing is made in AWS"
+"""Why a key has nothing to describe in a stack for a cluster that exists."""
+
+
+def _unknown_section(key: str, fields: Iterable[str], others: Iterable[str]) -> str:
+    if key in others:  # the form of a stack is the existing cluster's as soon as it names one
+        return f"{NOT_BESIDE}, so this describes nothing; remove it, or remove existingCluster to make a new cluster"
+    return f"unknown key{nearest(key, [*fields, 'existingCluster'])}"
 
 
 def _items(raw: Any, model: type[Model], path: str, found: list[Problem]) -> dict[str, Any]:
@@ -296,6 +374,26 @@ def _checked(type_: Any, value: Any, path: str, found: list[Problem]) -> tuple[A
             inner = problem.path if problem.path.startswith("[") or not problem.path else f".{problem.path}"
             found.append(Problem(f"{path}{inner}", problem.message))
         return None, False
+
+
+def _kubeconfig(sections: SimpleNamespace, found: list[Problem]) -> tuple[str | None, list[str]]:
+    """The existing cluster's kubeconfig, and what to warn of."""
+    access: ClusterAccess | None = getattr(sections, "existing_cluster", None)
+    if access is None:
+        return None, []
+    path, why = "platform.existingCluster.kubeconfig", ""
+    try:
+        return kubeconfig.read(ROOT / access.kubeconfig, access.context), []
+    except FileNotFoundError:
+        why = f"{access.kubeconfig} does not exist"
+        if pulumi.runtime.is_dry_run():
+            return None, [f"{path}: {why}, so this preview is without the cluster; an update needs it"]
+    except OSError as error:
+        why = f"{access.kubeconfig} cannot be read ({error.strerror})"
+    except ValueError as error:
+        why = f"{access.kubeconfig}: {error}"
+    found.append(Problem(path, why))
+    return None, []
 
 
 # Checks across sections ---------------------------------------------------------------------------------------------
@@ -339,7 +437,8 @@ def _placement(sections: SimpleNamespace, _region: str) -> Iterator[Problem]:
                 yield Problem(f"{path}.{key}", problem)
             if problem := service.adapter_problem(name):
                 yield Problem(f"{path}.engine.loraAdapters", problem)
-            if problem := driver_problem(IMAGES[service.runtime.value], pool.ami_type.facts.driver):
+            driver = pool.ami_type.facts.driver if isinstance(pool, PoolSettings) else ""
+            if driver and (problem := driver_problem(IMAGES[service.runtime.value], driver)):
                 yield Problem(f"{path}.runtime", problem)
 
 
@@ -373,7 +472,8 @@ def _full(path: str) -> str:
 
 
 def _one_ami_family(sections: SimpleNamespace, _region: str) -> Iterator[Problem]:
-    types = {name: pool.ami_type for name, pool in getattr(sections, "gpu_pools", {}).items()}
+    pools: dict[str, PoolSettings | ExistingPool] = getattr(sections, "gpu_pools", {})
+    types = {name: pool.ami_type for name, pool in pools.items() if isinstance(pool, PoolSettings)}
     if len({type_.family for type_ in types.values()}) > 1:
         listed = ", ".join(f"{name}: {type_.value}" for name, type_ in types.items())
         yield Problem("platform.gpuPools", f"one GPU operator serves all pools, so their AMIs must agree ({listed})")
@@ -422,7 +522,7 @@ def _warnings(platform: Platform, access: AwsAccess) -> Iterator[str]:
         )
     used = {service.pool for service in platform.services.values()}
     for name, pool in platform.gpu_pools.items():
-        if name not in used:
+        if name not in used and isinstance(pool, PoolSettings):
             yield f"gpuPools.{name}: no service uses this pool ({pool.nodes.min} to {pool.nodes.max} nodes)"
     for name, service in platform.services.items():
         image = IMAGES[service.runtime.value]

@@ -16,19 +16,20 @@ from .aws.node_pool import PoolSettings, root_gib, root_throughput
 from .catalog.images import IMAGES
 from .operators.monitoring import MonitoringSettings
 from .serving import engine
+from .serving.existing_cluster import ExistingClusterInputs, ExistingPool
 from .serving.service import ServiceSettings
 from .serving.workload import share
 from .sizing.memory import Engine
 from .sizing.own_prices import OwnPrices
 from .sizing.report import Report, size
-from .sizing.stack import Pool, Service, Stack
+from .sizing.stack import EXISTING, Pool, Service, Stack
 
 ALERTMANAGER_GIB = 2
 
 
 def check(
     region: str,
-    pools: Mapping[str, PoolSettings],
+    pools: Mapping[str, PoolSettings | ExistingPool],
     services: Mapping[str, ServiceSettings],
     *,
     network: NetworkSettings | None = None,
@@ -39,6 +40,7 @@ def check(
 ) -> Report:
     """Sizes a platform as of `now` (default: now). A service without its pool is left out: that is another problem.
 
+    `region` is empty where only nodes of an existing cluster are used, of which there are neither prices nor quotas.
     `network`, `cluster` and `monitoring` count in the bill; a part that the caller does not have costs nothing.
     `prices` replace the catalogue's.
     """
@@ -72,10 +74,11 @@ def of_components(
                 known[kind][name] = _SETTINGS[kind].model_validate(dict(inputs))
             except ValidationError:
                 continue
-    pools, services = known["GpuNodePool"], known["InferenceService"]
+    made, services = known["GpuNodePool"], known["InferenceService"]
+    pools = {name: pool for there in known["ExistingCluster"].values() for name, pool in there.gpu_pools.items()} | made
     if not any(service.pool in pools for service in services.values()):
         return None
-    region = next(iter(pools.values())).zone[:-1]
+    region = next((pool.zone[:-1] for pool in made.values()), "")
     single = {kind: next(iter(known[kind].values()), None) for kind in ("Network", "Cluster", "Monitoring")}
     return check(
         region,
@@ -118,11 +121,14 @@ _SETTINGS = {
     "Cluster": ClusterSettings,
     "Monitoring": MonitoringSettings,
     "GpuNodePool": PoolSettings,
+    "ExistingCluster": ExistingClusterInputs,
     "InferenceService": ServiceSettings,
 }
 
 
-def _pool(name: str, pool: PoolSettings) -> Pool:
+def _pool(name: str, pool: PoolSettings | ExistingPool) -> Pool:
+    if isinstance(pool, ExistingPool):
+        return Pool(name, pool.instance_type, min_nodes=pool.nodes, max_nodes=pool.nodes, capacity=EXISTING)
     return Pool(
         name=name,
         instance_type=pool.instance_type,
@@ -135,7 +141,7 @@ def _pool(name: str, pool: PoolSettings) -> Pool:
     )
 
 
-def _service(name: str, service: ServiceSettings, pool: PoolSettings) -> Service:
+def _service(name: str, service: ServiceSettings, pool: PoolSettings | ExistingPool) -> Service:
     settings = service.engine
     return Service(
         name=name,

@@ -80,9 +80,10 @@ def capacity(stack: Stack, now: datetime.datetime) -> Capacity:
         findings += _mix(budget, services)
         findings += _failure(budget, services)
         findings += _host(budget.pool, services)
-        findings += _sold(budget.pool)
-        findings += _block(budget.pool, services, now)
-        findings += _zones(budget.pool, stack.region)
+        if budget.pool.made:
+            findings += _sold(budget.pool)
+            findings += _block(budget.pool, services, now)
+            findings += _zones(budget.pool, stack.region)
     return Capacity(budgets, quotas(stack), tuple(findings))
 
 
@@ -150,14 +151,17 @@ def _nodes(budget: PoolBudget, services: list[Service]) -> list[Finding]:
     asked = ", ".join(f"{s.name} {s.max_replicas} x {s.gpus}" for s in services)
     found: list[Finding] = []
     if budget.nodes_for_max > pool.max_nodes:
+        more = f"set max to {budget.nodes_for_max}" if pool.made else "add nodes to the cluster"
         found.append(
             Finding(
-                f"{path}.max",
+                f"{path}.max" if pool.made else path,
                 f"{held}; the services ask for {budget.gpus_max} at their maximum ({asked}), which takes "
-                f"{budget.nodes_for_max} nodes; set max to {budget.nodes_for_max}, or lower scaling.max",
+                f"{budget.nodes_for_max} nodes; {more}, or lower scaling.max",
                 error=True,
             )
         )
+    elif not pool.made:
+        return []
     elif services and budget.nodes_for_max < pool.max_nodes:
         found.append(
             Finding(f"{path}.max", f"{pool.max_nodes}, but the services never need more than {budget.nodes_for_max}")
@@ -322,7 +326,7 @@ def _zones(pool: Pool, region: str) -> list[Finding]:
 def quotas(stack: Stack) -> tuple[QuotaNeed, ...]:
     """The limits that the nodes need at their maximum, by code. Unit: vCPUs; Capacity Blocks count instances."""
     needs: dict[str, QuotaNeed] = {}
-    for pool in stack.pools:
+    for pool in filter(lambda pool: pool.made, stack.pools):
         quota, instance = QUOTAS[pool.instance.quota], pool.instance
         value, unit = pool.max_nodes * instance.vcpus, "vCPUs"
         if pool.capacity == "capacityBlock":

@@ -119,6 +119,9 @@ def cost(stack: Stack, capacity: Capacity, fits: dict[str, Fit], today: datetime
     lines: list[Line] = []
     rates: dict[str, float | None] = {}
     for budget in capacity.pools:
+        if not budget.pool.made:
+            lines.append(_not_ours(budget.pool))
+            continue
         price, note = rate(budget.pool.instance_type, stack.region, budget.pool.capacity, stack.prices)
         rates[budget.pool.name] = price
         if price is None:
@@ -132,7 +135,7 @@ def cost(stack: Stack, capacity: Capacity, fits: dict[str, Fit], today: datetime
     prices = PRICES.get(stack.region)
     lines += _system_nodes(stack, prices, findings)
     lines += _platform(stack, prices, capacity)
-    if prices is None:
+    if prices is None and _buys(stack):
         findings.append(
             Finding("aws:region", f"no prices of NAT, endpoints, volumes and system nodes in {stack.region}")
         )
@@ -141,13 +144,23 @@ def cost(stack: Stack, capacity: Capacity, fits: dict[str, Fit], today: datetime
     services = tuple(
         _service(service, fits[service.name], rates.get(service.pool), _pool(stack, service))
         for service in stack.services
-        if service.name in fits
+        if service.name in fits and _pool(stack, service).made
     )
     return Cost(tuple(lines), services, tuple(findings), min(dates))
 
 
 def _pool(stack: Stack, service: Service) -> Pool:
     return next(pool for pool in stack.pools if pool.name == service.pool)
+
+
+def _buys(stack: Stack) -> bool:
+    """Whether anything of the stack is paid to AWS."""
+    return bool(stack.kubernetes_version) or any(pool.made for pool in stack.pools)
+
+
+def _not_ours(pool: Pool) -> Line:
+    what = f"{pool.name}: {pool.max_nodes} x {pool.instance_type}"
+    return Line(what, 0, 0, 0, "of an existing cluster, so they are not in this stack's bill")
 
 
 def _nodes(budget: PoolBudget) -> tuple[int, float, int]:
@@ -207,8 +220,10 @@ def _platform(stack: Stack, prices: RegionPrices | None, capacity: Capacity) -> 
         month = prices.endpoint_hour * HOURS if prices else None
         number = stack.endpoint_interfaces
         lines.append(_line("interface endpoints", month, (number, number, number), f"{number}, traffic excluded"))
+    if not _buys(stack):
+        return lines
     volumes = [stack.volumes_gib * prices.gp3_gb_month if prices else 0] * 3
-    for budget in capacity.pools:
+    for budget in filter(lambda budget: budget.pool.made, capacity.pools):
         each = _volume(budget.pool, prices) if prices else 0
         volumes = [sum_ + nodes * each for sum_, nodes in zip(volumes, _nodes(budget), strict=True)]
     low, expected, high = volumes
@@ -293,7 +308,7 @@ def _age(stack: Stack, today: datetime.date) -> list[Finding]:
     found: dict[str, Finding] = {}
     for pool, dated in zip(stack.pools, _dates(stack), strict=False):
         days = (today - dated).days
-        if days <= STALE_DAYS:
+        if days <= STALE_DAYS or not pool.made:
             continue
         if pool.capacity == "capacityBlock":
             what, renew = f"the Capacity Block price of {pool.instance_type} is", f"write today's in {FILE}"

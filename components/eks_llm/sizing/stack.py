@@ -8,6 +8,9 @@ from ..catalog.models import ModelShape
 from .memory import Engine
 from .own_prices import OwnPrices
 
+EXISTING = "existing"
+"""Capacity of nodes that somebody else runs: this stack neither asks EC2 for them nor pays for them."""
+
 
 @dataclass(frozen=True)
 class Pool:
@@ -18,12 +21,17 @@ class Pool:
     min_nodes: int
     max_nodes: int
     capacity: str = "onDemand"
-    """`onDemand`, `spot`, `reservation` or `capacityBlock`, as in a stack file."""
+    """`onDemand`, `spot`, `reservation` or `capacityBlock`, as in a stack file, or `EXISTING`."""
     block_ends: datetime.datetime | None = None
     """When a Capacity Block ends, with a time zone."""
     root_volume_gib: int = 100
     root_volume_mbps: int = 125
     root_volume_iops: int = 3000
+
+    @property
+    def made(self) -> bool:
+        """Whether its nodes are this stack's own."""
+        return self.capacity != EXISTING
 
     @property
     def instance(self) -> InstanceType:
@@ -83,6 +91,7 @@ class Stack:
     """Everything that is sized and paid for."""
 
     region: str
+    """Empty where nothing is bought in AWS."""
     kubernetes_version: str
     """Minor, e.g. `1.35`; empty: the control plane is not part of the stack."""
     pools: tuple[Pool, ...]
