@@ -12,6 +12,7 @@ from types import FrameType
 
 import typer
 
+from .load.command import load
 from .platform import Platform
 from .process import PlatformError
 from .serving_env import InstallError
@@ -42,6 +43,9 @@ def status() -> None:
 def down() -> None:
     """End everything that `up` started. Logs stay until the next `up`."""
     Platform().down(say)
+
+
+app.command()(load)
 
 
 def main() -> None:

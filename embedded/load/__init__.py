@@ -1,0 +1,1 @@
+"""The load generator of `./dev load`: streams against a service, from processes of their own."""
