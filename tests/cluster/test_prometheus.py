@@ -9,9 +9,14 @@ from typing import Any
 import pytest
 
 from embedded.api import Api, Manifest
+from embedded.keda import Keda
+from embedded.kube_state_metrics import KubeStateMetrics
 from embedded.process import PlatformError
 from embedded.prometheus import Prometheus, scrape_jobs
 from embedded.runner import PodRunner
+from tests.cluster.metrics_server import metrics_server
+from tests.cluster.test_controlplane import gpu_deployment
+from tests.cluster.test_keda import scaled_object
 
 pytestmark = pytest.mark.cluster
 
@@ -108,6 +113,30 @@ def test_a_pod_is_scraped_with_the_operators_labels_and_alerts(
     api.delete(monitor(namespace))
     jobs = lambda: {target["scrapePool"] for target in ask(prometheus, "/api/v1/targets")["activeTargets"]}  # noqa: E731
     api.wait("the job to go", lambda: f"podMonitor/{namespace}/chat/0" not in jobs())
+
+
+def test_the_state_of_objects_and_of_scalers_is_scraped_with_the_labels_of_its_charts(
+    prometheus: Prometheus, kube_state_metrics: KubeStateMetrics, keda: Keda, api: Api, namespace: str
+) -> None:
+    """Names and labels: kube-state-metrics, `docs/metrics`; KEDA, "Integrate with Prometheus"."""
+    with metrics_server() as demand:
+        demand.values["waiting"] = 9  # 5 per replica: two
+        api.apply(gpu_deployment(namespace, replicas=1))
+        api.apply(scaled_object(namespace, demand.url))
+
+        def value(query: str) -> str:
+            found = api.wait(query, lambda: series(prometheus, query), timeout=120)
+            return found[0]["value"][1]
+
+        hpa = f'{{namespace="{namespace}",horizontalpodautoscaler="keda-hpa-gpu"}}'
+        own = f'namespace="{namespace}",deployment="gpu",job="kube-state-metrics"'
+        assert value(f"kube_horizontalpodautoscaler_status_desired_replicas{hpa} > 1") == "2"
+        assert value(f"kube_horizontalpodautoscaler_status_current_replicas{hpa} > 1") == "2"
+        assert value(f"kube_horizontalpodautoscaler_spec_max_replicas{hpa}") == "3"
+        assert value(f"kube_deployment_status_replicas_ready{{{own}}} > 1") == "2"
+        assert value(f'sum(kube_pod_status_phase{{namespace="{namespace}",phase="Running"}}) > 1') == "2"
+        scaler = f'namespace="keda",exported_namespace="{namespace}",scaledObject="gpu"'
+        assert value(f"keda_scaler_metrics_value{{{scaler}}}") == "9"
 
 
 def test_an_invalid_rule_leaves_the_rest_in_force(prometheus: Prometheus, api: Api, namespace: str) -> None:

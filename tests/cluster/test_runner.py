@@ -1,6 +1,7 @@
 """The pod runner: containers of ordinary manifests run as processes, with kubelet's life cycle."""
 
 import json
+import subprocess
 import time
 import urllib.request
 from contextlib import suppress
@@ -24,6 +25,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if self.path == "/file": self.wfile.write(open("/etc/eks-llm/engine.json", "rb").read())
         if self.path == "/env": self.wfile.write(json.dumps(dict(os.environ)).encode())
         if self.path == "/get-ready": open("/state/ready", "w").close()
+        if self.path == "/draining": self.wfile.write(str(os.path.exists("/dev/shm/draining")).encode())
         if self.path == "/crash": os._exit(3)
         if self.path == "/hang": open("/state/hung", "w").close()
         if self.path == "/slow":
@@ -40,7 +42,7 @@ sys.exit(0)
 """
 
 
-def deployment(namespace: str, replicas: int = 1, **container: Any) -> Manifest:
+def deployment(namespace: str, replicas: int = 1, grace: int = 5, **container: Any) -> Manifest:
     labels = {"app": "server"}
     check = {"httpGet": {"path": "/ready", "port": "http"}, "periodSeconds": 1}
     return {
@@ -56,7 +58,7 @@ def deployment(namespace: str, replicas: int = 1, **container: Any) -> Manifest:
                     "nodeSelector": {"eks-llm.dev/pool": "local"},
                     "tolerations": [{"operator": "Exists"}],
                     "automountServiceAccountToken": False,
-                    "terminationGracePeriodSeconds": 5,
+                    "terminationGracePeriodSeconds": grace,
                     "initContainers": [
                         {
                             "name": "weights",
@@ -160,6 +162,51 @@ def test_a_removed_pod_finishes_its_streams(runner: PodRunner, api: Api, namespa
     api.wait("the pod is gone", lambda: not api.list("v1", "Pod", namespace), timeout=3)
 
 
+def test_a_probe_may_be_a_command(runner: PodRunner, api: Api, namespace: str) -> None:
+    check = {"exec": {"command": ["test", "-e", "/state/ready"]}, "periodSeconds": 1}
+    apply(api, deployment(namespace, readinessProbe=check))
+    (pod,) = started(api, namespace)
+    assert not is_ready(current(api, pod))
+    get(pod, "/get-ready")
+    api.wait("the probe's answer", lambda: is_ready(current(api, pod)))
+
+
+def test_a_prestop_command_runs_in_the_container(runner: PodRunner, api: Api, namespace: str) -> None:
+    """It sees the container's files, environment and network, and the server serves until it is through."""
+    ask = "from urllib.request import urlopen; urlopen('http://127.0.0.1:8000/get-ready')"
+    command = f'sleep 1; test -n "$POD_UID" && python3 -c "{ask}" && touch /dev/shm/draining && sleep 3'
+    hook = {"preStop": {"exec": {"command": ["sh", "-c", command]}}}
+    apply(api, deployment(namespace, lifecycle=hook, grace=30))
+    (pod,) = started(api, namespace)
+    api.delete(deployment(namespace))
+    assert get(pod, "/draining") == "False"
+    api.wait("the file", lambda: get(pod, "/draining") == "True", timeout=20)
+    assert get(pod, "/ready") == ""  # no longer status 503
+    api.wait("the pod is gone", lambda: not api.list("v1", "Pod", namespace), timeout=20)
+    assert "FailedPreStopHook" not in reasons(api, namespace)
+
+
+def test_a_failed_prestop_command_is_said_and_the_pod_ends(runner: PodRunner, api: Api, namespace: str) -> None:
+    hook = {"preStop": {"exec": {"command": ["sh", "-c", "echo no such drain >&2; exit 3"]}}}
+    apply(api, deployment(namespace, lifecycle=hook))
+    started(api, namespace)
+    api.delete(deployment(namespace))
+    api.wait("the pod is gone", lambda: not api.list("v1", "Pod", namespace), timeout=20)
+    assert "FailedPreStopHook: sh ended with status 3: no such drain" in reasons(api, namespace)
+
+
+def test_a_prestop_command_ends_with_the_grace_period(runner: PodRunner, api: Api, namespace: str) -> None:
+    """And with it all that it started."""
+    hook = {"preStop": {"exec": {"command": ["sh", "-c", "sleep 431 & sleep 431"]}}}
+    apply(api, deployment(namespace, lifecycle=hook))
+    started(api, namespace)
+    begin = time.monotonic()
+    api.delete(deployment(namespace))
+    api.wait("no pods", lambda: not api.list("v1", "Pod", namespace))
+    assert 5 <= time.monotonic() - begin < 9
+    assert subprocess.run(["pgrep", "-fx", "sleep 431"], check=False).returncode == 1
+
+
 def test_a_pod_that_ignores_sigterm_is_killed_at_the_end_of_its_grace_period(
     runner: PodRunner, api: Api, namespace: str
 ) -> None:
@@ -221,8 +268,8 @@ def test_a_job_ends_with_the_exit_code_of_its_container(runner: PodRunner, api: 
 
 
 def test_what_is_not_emulated_is_said(runner: PodRunner, api: Api, namespace: str) -> None:
-    apply(api, deployment(namespace, readinessProbe={"exec": {"command": ["true"]}}))
-    api.wait("the event", lambda: "neither httpGet nor tcpSocket" in reasons(api, namespace))
+    apply(api, deployment(namespace, readinessProbe={"grpc": {"port": 8000}}))
+    api.wait("the event", lambda: "neither httpGet, tcpSocket nor exec" in reasons(api, namespace))
 
 
 def test_a_service_leads_to_ready_pods_only(runner: PodRunner, api: Api, namespace: str) -> None:
