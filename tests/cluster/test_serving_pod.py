@@ -1,8 +1,6 @@
 """A service as it goes to EKS, in the pod runner: real vLLM behind real probes, scraped by Prometheus, read by KEDA."""
 
 import json
-import os
-import subprocess
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +13,7 @@ from eks_llm.metrics import demand
 from eks_llm.plan.manifests import manifests
 from eks_llm.plan.recorder import record
 from eks_llm.serving.service import InferenceService, Runtime
-from embedded import images, serving_env
+from embedded import images, serving_env, weights
 from embedded.api import Api, Manifest
 from embedded.controlplane import ControlPlane
 from embedded.keda import Keda
@@ -65,11 +63,8 @@ def bucket(runner: PodRunner, plane: ControlPlane) -> None:
     """The weights, in a folder that stands in for the bucket, and what stands in for the images."""
     environment = serving_env.ensure()
     folder = plane.home / "buckets" / WEIGHTS.removeprefix("s3://")
-    make = f"from tests.serving.tiny_model import make; from pathlib import Path; make(Path({str(folder)!r}))"
-    folder.mkdir(parents=True, exist_ok=True)
-    variables = {**os.environ, **environment.variables(), "PYTHONPATH": str(ROOT)}
-    subprocess.run([environment.python, "-c", make], check=True, env=variables)
-    images.save(plane.home / "images.json", images.stands(environment, plane.home))
+    weights.make_tiny(environment, folder)
+    images.save(plane.home / "images.json", images.stands(environment, plane.home / "buckets"))
     runner.stop()
     runner.start(json.loads((plane.home / "nodes.json").read_text()))
 

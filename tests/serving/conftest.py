@@ -19,7 +19,7 @@ from embedded import serving_env
 IN_ENVIRONMENT = importlib.util.find_spec("vllm") is not None and importlib.util.find_spec("tritonclient") is not None
 
 if TYPE_CHECKING or IN_ENVIRONMENT:  # elsewhere only the hooks below are needed
-    from tests.serving import tiny_model
+    from embedded import tiny_model
     from tests.serving.reference import Reference
     from tests.serving.server import Server, engine_document, running
 

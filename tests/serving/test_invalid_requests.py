@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import tritonclient.grpc.aio as grpc_aio
 
+from embedded.tiny_model import CONTEXT
 from tests.serving.client import ask, ask_all, generate, tensors
 from tests.serving.reference import Reference
 from tests.serving.server import Server
-from tests.serving.tiny_model import CONTEXT
 
 GOOD: dict[str, Any] = {"PROMPT": "The quick brown fox", "MAX_TOKENS": 8, "TEMPERATURE": 0.0}
 

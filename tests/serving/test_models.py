@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.serving import tiny_model
+from embedded import tiny_model
 from tests.serving.client import ask_all, generate, tensors
 from tests.serving.reference import Reference
 from tests.serving.server import Server

@@ -1,10 +1,14 @@
-"""A complete model, made in a second: a 2-layer Llama with random weights and a byte-level BPE tokenizer."""
+"""A complete model, made in a second: a 2-layer Llama with random weights and a byte-level BPE tokenizer.
+
+python -m embedded.tiny_model FOLDER     # with the Python of serving_env.py, which has torch
+"""
 
 # pyright: reportMissingImports=false
 
 import json
 import shutil
 import string
+import sys
 from pathlib import Path
 
 import torch
@@ -76,3 +80,7 @@ def make_adapter(directory: Path, model: Path, seed: int = 1, rank: int = 8) -> 
     shutil.copytree(model, target)
     merged.save_pretrained(target)
     return directory
+
+
+if __name__ == "__main__":
+    make(Path(sys.argv[1]))
