@@ -9,6 +9,8 @@ Names that vLLM removed, such as `vllm:gpu_cache_usage_perc`, must not come back
 RUNNING = "vllm:num_requests_running"
 WAITING = "vllm:num_requests_waiting"
 """Requests that wait, those deferred by a constraint included."""
+WAITING_BY_REASON = "vllm:num_requests_waiting_by_reason"
+"""By `reason`: capacity or deferred."""
 KV_USAGE = "vllm:kv_cache_usage_perc"
 """Share of KV-cache blocks in use, 0 to 1 despite its name."""
 PREEMPTIONS = "vllm:num_preemptions_total"
@@ -23,6 +25,20 @@ INTER_TOKEN = "vllm:inter_token_latency_seconds"  # noqa: S105 a metric, not a p
 TPOT = "vllm:request_time_per_output_token_seconds"
 E2E = "vllm:e2e_request_latency_seconds"
 QUEUE_TIME = "vllm:request_queue_time_seconds"
+PREFILL_TIME = "vllm:request_prefill_time_seconds"
+PROMPT_LENGTH = "vllm:request_prompt_tokens"
+ANSWER_LENGTH = "vllm:request_generation_tokens"
+"""The two: tokens, as histograms."""
+
+TTFT_BUCKETS = (
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0,
+    640.0, 2560.0,
+)  # fmt: skip
+TPOT_BUCKETS = (
+    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
+)  # fmt: skip
+"""Upper edges of vLLM's histograms, seconds. A histogram counts the requests below an edge, and below nothing else.
+Source: vLLM 0.32, vllm/v1/metrics/loggers.py."""
 
 # Servers ------------------------------------------------------------------------------------------------------------
 

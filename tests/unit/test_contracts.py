@@ -129,11 +129,24 @@ def imports(file: Path) -> Iterator[str]:
             yield from (".".join([*filter(None, origin), alias.name]) for alias in node.names)
 
 
-ROOMS = {"aws", "operators", "serving", "sizing", "catalog", "preflight", "simulate", "plan", "commands", "cli"}
+ROOMS = {
+    "aws",
+    "operators",
+    "serving",
+    "dashboards",
+    "sizing",
+    "catalog",
+    "preflight",
+    "simulate",
+    "plan",
+    "commands",
+    "cli",
+}
 MAY_IMPORT = {
-    **{layer: {layer, "sizing", "catalog"} for layer in LAYERS},
+    **{layer: {layer, "sizing", "catalog", "dashboards"} for layer in LAYERS},
     "sizing": {"sizing", "catalog"},
     "catalog": {"catalog"},
+    "dashboards": {"dashboards", "catalog"},
     "preflight": {*LAYERS, "sizing", "catalog"},
     "simulate": {"simulate", "serving", "sizing", "catalog"},
     "plan": ROOMS - {"commands", "cli"},
@@ -148,7 +161,7 @@ def test_imports_go_in_one_direction(file: Path) -> None:
     room = layer_of(file)
     inside = {name.split(".")[1] for name in imports(file) if name.startswith(f"{eks_llm.__name__}.")}
     assert inside & ROOMS <= MAY_IMPORT.get(room, {"catalog"})
-    if room in ("sizing", "catalog", "simulate"):
+    if room in ("sizing", "catalog", "dashboards", "simulate"):
         assert not [name for name in imports(file) if name.startswith("pulumi")]
     if room in ("sizing", "catalog"):
         assert not [name for name in inside - ROOMS if name != "inputs"]

@@ -1,0 +1,1 @@
+"""Grafana dashboards, built with Grafana's own types: one module per dashboard, metric names from `metrics`."""

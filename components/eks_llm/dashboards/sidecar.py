@@ -1,0 +1,15 @@
+"""How a dashboard reaches Grafana: in a ConfigMap that its sidecar finds by a label, in any namespace."""
+
+import json
+from typing import Any
+
+LABELS = {"grafana_dashboard": "1"}
+"""Labels of a ConfigMap whose keys `*.json` are dashboards. Source: Grafana's chart, sidecar.dashboards."""
+FOLDER_ANNOTATION = "grafana_folder"
+"""Annotation of such a ConfigMap that names the dashboards' folder; the chart's value has to say so."""
+ANNOTATIONS = {FOLDER_ANNOTATION: "LLM serving"}
+
+
+def data(board: dict[str, Any]) -> dict[str, str]:
+    """The `data` of a ConfigMap with one dashboard. Sorted, so that a preview shows what changed and nothing else."""
+    return {f"{board['uid']}.json": json.dumps(board, indent=1, sort_keys=True)}
