@@ -6,7 +6,7 @@ from pulumi import ResourceOptions
 
 import eks_cluster
 import existing_cluster
-from eks_llm.preflight import outputs
+from eks_llm.preflight import node_start, outputs
 from eks_llm.serving.service import InferenceService, InferenceServiceArgs
 from settings import ExistingPlatform, load
 
@@ -36,6 +36,7 @@ for service_name, service in platform.services.items():
         **service.args(),
         namespace=cluster.namespace,
         instance_type=platform.gpu_pools[service.pool].instance_type,
+        node_start=str(node_start(platform.gpu_pools[service.pool])),
         prometheus_url=cluster.prometheus_url,
         monitoring_namespace=cluster.monitoring_namespace,
     )

@@ -14,6 +14,7 @@ from eks_llm.operators.keda import Keda
 from eks_llm.operators.load_balancer import LoadBalancerController
 from eks_llm.operators.monitoring import Monitoring, MonitoringArgs
 from eks_llm.operators.node_autoscaler import NodeAutoscaler
+from eks_llm.preflight import node_idle_time
 from serving_cluster import ServingCluster
 from settings import GRAFANA_SECRET, NAMESPACE, EksPlatform, Settings
 
@@ -87,6 +88,7 @@ def build(name: str, platform: EksPlatform, settings: Settings) -> ServingCluste
             "cluster_name": cluster.cluster_name,
             "region": settings.region,
             "kubernetes_version": platform.cluster.version,
+            "scale_down_unneeded_time": str(node_idle_time(platform.gpu_pools, platform.services)),
         },
         after_pools,
     )

@@ -5,7 +5,9 @@ This is where settings meet arithmetic. `check` is what the reference program ca
 """
 
 import datetime
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,16 +15,21 @@ from pydantic import ValidationError
 from .aws.cluster import SYSTEM_ROOT_GIB, ClusterSettings
 from .aws.network import Nat, NetworkSettings
 from .aws.node_pool import PoolSettings, root_gib, root_throughput
-from .catalog.images import IMAGES
+from .inputs import Duration
 from .operators.monitoring import MonitoringSettings
-from .serving import engine
+from .serving import scaling
+from .serving.drain import drain
 from .serving.existing_cluster import ExistingClusterInputs, ExistingPool
-from .serving.service import ServiceSettings
-from .serving.workload import share
-from .sizing.memory import Engine
+from .serving.service import Runtime, ServiceSettings
+from .serving.targets import problems
+from .serving.workload import Start, share, start
+from .sizing.capacity import BLOCK_CLOSES_EARLY
 from .sizing.own_prices import OwnPrices
+from .sizing.policy import Policy
 from .sizing.report import Report, size
 from .sizing.stack import EXISTING, Pool, Service, Stack
+from .sizing.validity import Finding
+from .sizing.weights import weights_gib
 
 ALERTMANAGER_GIB = 2
 
@@ -57,7 +64,13 @@ def check(
         volumes_gib=_volumes(cluster, monitoring),
         prices=prices,
     )
-    return size(stack, now or datetime.datetime.now(datetime.UTC))
+    report = size(stack, now or datetime.datetime.now(datetime.UTC))
+    scaled = {name: service for name, service in placed.items() if not any(service.misfits(_type(pools, service)))}
+    return replace(
+        report,
+        findings=(*report.findings, *(finding for name in scaled for finding in _doubts(name, scaled[name], pools))),
+        policies=tuple(_policy(name, service, pools[service.pool]) for name, service in scaled.items()),
+    )
 
 
 def of_components(
@@ -142,23 +155,12 @@ def _pool(name: str, pool: PoolSettings | ExistingPool) -> Pool:
 
 
 def _service(name: str, service: ServiceSettings, pool: PoolSettings | ExistingPool) -> Service:
-    settings = service.engine
     return Service(
         name=name,
         model=service.model,
         shape=service.shape,
         pool=service.pool,
-        engine=Engine(
-            vllm=IMAGES[service.runtime.value].vllm or "",
-            max_model_len=engine.max_model_len(settings, service.shape),
-            max_num_seqs=engine.max_num_seqs(settings, service.profile),
-            max_num_batched_tokens=engine.max_num_batched_tokens(settings, service.profile),
-            gpu_memory_utilization=settings.gpu_memory_utilization,
-            kv_cache_dtype=settings.kv_cache_dtype,
-            enforce_eager=bool(settings.extra.get("enforce_eager")),
-            lora_adapters=len(settings.lora_adapters),
-            max_lora_rank=settings.max_lora_rank,
-        ),
+        engine=service.memory_engine,
         min_replicas=service.scaling.min,
         max_replicas=service.scaling.max,
         quantization=service.quantization,
@@ -168,7 +170,7 @@ def _service(name: str, service: ServiceSettings, pool: PoolSettings | ExistingP
         typical_tokens=service.expected.tokens_per_request,
         tokens_per_second=service.expected.tokens_per_second,
         accept_memory=service.accept_memory,
-        in_flight=service.in_flight,
+        in_flight=service.targets(pool.instance_type).in_flight,
         shm_gib=share(pool.instance_type, service.gpus).shm_gib,
     )
 
@@ -182,3 +184,67 @@ def _nat_gateways(network: NetworkSettings | None) -> int:
 def _volumes(cluster: ClusterSettings | None, monitoring: MonitoringSettings | None) -> float:
     roots = cluster.system_nodes.min * SYSTEM_ROOT_GIB if cluster else 0
     return roots + (monitoring.volume + ALERTMANAGER_GIB if monitoring else 0)
+
+
+# Scaling ------------------------------------------------------------------------------------------------------------
+
+
+def node_start(pool: PoolSettings | ExistingPool) -> Duration:
+    """What a pod may have to wait for a node of the pool. Of a cluster that somebody else runs, nothing is known."""
+    return pool.node_start if isinstance(pool, PoolSettings) else Duration(0)
+
+
+def node_idle_time(pools: Mapping[str, PoolSettings], services: Mapping[str, ServiceSettings]) -> Duration:
+    """How long a node must be idle before it goes: as long as any service waits before it gives up a replica.
+
+    Sooner, a node would be gone while the policy still calls the low demand too short to act on.
+    """
+    windows = [
+        scaling.scale_down_window(service.scaling, _start(service, pools[service.pool]).for_scaling)
+        for service in services.values()
+        if service.pool in pools
+    ]
+    return Duration(max([scaling.SCALE_DOWN_WINDOW, *windows]))
+
+
+def _start(service: ServiceSettings, pool: PoolSettings | ExistingPool) -> Start:
+    return start(weights_gib(service.shape, service.quantization), node_start(pool))
+
+
+def _policy(name: str, service: ServiceSettings, pool: PoolSettings | ExistingPool) -> Policy:
+    found, begin, triton = service.targets(pool.instance_type), _start(service, pool), service.runtime is Runtime.TRITON
+    up, down = scaling.in_words(scaling.behavior(service.scaling, begin.for_scaling))
+    return Policy(
+        service=name,
+        min=service.scaling.min,
+        max=service.scaling.max,
+        in_flight=found.in_flight,
+        in_flight_why=found.in_flight_why,
+        max_queued=found.max_queued if triton else None,
+        max_queued_why=found.max_queued_why if triton else "",
+        pod_start=begin.expected,
+        node_start=begin.node,
+        scale_up=up,
+        scale_down=down,
+    )
+
+
+def _doubts(name: str, service: ServiceSettings, pools: Mapping[str, PoolSettings | ExistingPool]) -> Iterator[Finding]:
+    """What a service's policy will do badly."""
+    pool, path = pools[service.pool], f"services.{name}"
+    found, begin = service.targets(pool.instance_type), _start(service, pool)
+    most = math.inf
+    if found.estimate and service.runtime is Runtime.TRITON:
+        most = found.estimate.slots + found.max_queued
+    for key, message in problems(service.scaling, service.slo, found):
+        yield Finding(f"{path}.{key}", message)
+    for key, message in scaling.warnings(service.scaling, begin.for_scaling, found.in_flight, most):
+        yield Finding(f"{path}.scaling.{key}", message)
+    if isinstance(pool, PoolSettings) and pool.capacity.ends_at:
+        ends = drain(service.limits.request_timeout).grace
+        for key, message in scaling.block_warnings(service.scaling, pool.capacity.ends_at - BLOCK_CLOSES_EARLY, ends):
+            yield Finding(f"{path}.scaling.{key}", message)
+
+
+def _type(pools: Mapping[str, PoolSettings | ExistingPool], service: ServiceSettings) -> str:
+    return pools[service.pool].instance_type

@@ -47,7 +47,7 @@ def test_from_a_model_and_a_load_to_a_stack_that_loads() -> None:
     assert not settings.report.errors
     assert service.expected.tokens_per_request == 856 + 256  # the means of both ranges
     # 100 streams are carried, and the cost is the one that was promised.
-    assert service.scaling.min * service.in_flight >= 100
+    assert service.scaling.min * service.targets(pool.instance_type).in_flight >= 100
     assert f"{settings.report.cost.lines[0].minimum:,.0f}" == first.split()[-2]
 
 

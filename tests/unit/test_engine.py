@@ -24,7 +24,10 @@ from eks_llm.serving.engine import (
     engine_json,
     frontends,
 )
+from eks_llm.serving.observability import Slo
 from eks_llm.serving.openai import flags
+from eks_llm.serving.scaling import Scaling
+from eks_llm.serving.targets import targets
 
 ROOT = Path(__file__).parents[2]
 LLAMA_8B = MODELS["llama-3-8b-instruct"]
@@ -45,6 +48,7 @@ def document(engine: dict[str, Any], limits: Limits | None = None) -> dict[str, 
         adapters=adapter_paths(model, "/models/llm"),
         frontends=4,
         limits=limits,
+        max_queued=targets(Scaling(), limits, Slo(), args(engine)["max_num_seqs"], None).max_queued,
         budget=drain(limits.request_timeout),
         metrics_port=8003,
     )

@@ -1,5 +1,6 @@
 """The ScaledObject: signals, windows and what happens when the signal is lost."""
 
+import datetime
 import math
 import re
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from eks_llm.inputs import InvalidArgs
 from eks_llm.plan.recorder import Recording, record
-from eks_llm.serving.scaling import Scaling, warnings
+from eks_llm.serving.scaling import Floor, Scaling, block_warnings, warnings
 from eks_llm.serving.service import InferenceService
 from tests.unit.serving import service_args
 
@@ -199,12 +200,55 @@ def test_a_service_may_sleep_behind_a_front_door() -> None:
     assert spec["fallback"]["replicas"] == 1
 
 
+def warned(
+    scaling: dict[str, Any], pod_start: float = 180, in_flight: int = 48, most: float = math.inf
+) -> dict[str, str]:
+    return dict(warnings(Scaling.model_validate(scaling), pod_start, in_flight, most))
+
+
 def test_warnings_show_the_arithmetic() -> None:
-    short = Scaling.model_validate({"scaleDownWindow": "1m"})
-    assert dict(warnings(short, 180))["scaleDownWindow"].startswith("60 s is shorter than the 180 s")
-    sleepy = Scaling.model_validate({"min": 0, "max": 1, "frontDoor": FRONT_DOOR})
-    assert "waits about 195 s (15 s until KEDA looks, 180 s until a pod is ready)" in dict(warnings(sleepy, 180))["min"]
-    assert not list(warnings(Scaling(), 180))
+    assert warned({"scaleDownWindow": "1m"})["scaleDownWindow"].startswith("60 s is shorter than the 180 s")
+    sleepy = warned({"min": 0, "max": 1, "frontDoor": FRONT_DOOR})["min"]
+    assert "waits about 195 s (15 s until KEDA looks, 180 s until a pod is ready)" in sleepy
+    assert warned({}) == {}
+
+
+def test_a_pod_that_takes_longer_than_an_hpa_can_look_back_is_warned_of() -> None:
+    """autoscaling/v2: periodSeconds at most 1800, stabilizationWindowSeconds at most 3600."""
+    slow = warned({"min": 1, "max": 4}, pod_start=4000)
+    assert "an HPA looks back 3600 s at most" in slow["scaleDownWindow"]
+    assert "counted per 1800 s" in slow["scaleUpPods"]
+
+
+def test_a_threshold_that_replicas_cannot_pass_is_warned_of() -> None:
+    """An HPA leaves 10 % above a target alone, so 1 / 0.95 = 1.05 asks for nothing, and 1 / 0.9 = 1.11 does."""
+    some = {"min": 1, "max": 4}
+    assert "1 / 0.95 = 1.05 of it" in warned({**some, "kvCacheTarget": 0.95})["kvCacheTarget"]
+    assert not warned({**some, "kvCacheTarget": 0.9})
+    assert "1.1 x 64 = 70.4" in warned(some, in_flight=64, most=70)["inFlightPerReplica"]
+    assert not warned(some, in_flight=64, most=71)
+    assert not warned({"min": 2, "kvCacheTarget": 0.95})  # it does not scale
+    measured = {"requestsPerSecond": 1.0, "inFlight": 40}
+    busy = warned({**some, "capacity": measured, "frontDoor": FRONT_DOOR})["frontDoor.requestsPerReplica"]
+    assert "1.2 is more than the 1 requests/s that a replica answers" in busy
+    assert "0.8 would be 80%" in busy
+
+
+def test_a_floor_below_the_minimum_changes_nothing() -> None:
+    found = warned({"min": 3, "max": 4, "floors": [OFFICE]})
+    assert found == {"floors[0].replicas": "3 is not above min 3, so it changes nothing"}
+
+
+def test_a_floor_that_outlives_its_capacity_block_is_warned_of() -> None:
+    """EKS takes the nodes away at 11:30 UTC, a Monday: 12:30 in Berlin, within office hours."""
+    stops = datetime.datetime(2026, 12, 14, 11, 30, tzinfo=datetime.UTC)
+    office = Scaling.model_validate({"min": 0, "max": 4, "frontDoor": FRONT_DOOR, "floors": [OFFICE]})
+    found = dict(block_warnings(office, stops, 345))["floors[0].end"]
+    assert "3 replicas are still held at 2026-12-14 11:30 UTC" in found
+    assert "end it by 2026-12-14 12:24 Europe/Berlin, e.g. '24 12 14 12 *'" in found
+    in_time = {**OFFICE, "start": "0 7 14 12 *", "end": "24 12 14 12 *"}
+    assert not list(block_warnings(office.model_copy(update={"floors": [Floor.model_validate(in_time)]}), stops, 345))
+    assert "min" in dict(block_warnings(Scaling(), stops, 345))
 
 
 @pytest.mark.parametrize(
@@ -223,6 +267,14 @@ def test_warnings_show_the_arithmetic() -> None:
         ),
         ({"frontDoor": {**FRONT_DOOR, "requestsPerReplica": 0}}, "scaling.front_door.requests_per_replica: 0"),
         ({"max": 2, "floors": [OFFICE]}, "3 replicas are more than max 2"),
+        (
+            {"max": 4, "floors": [{**OFFICE, "start": "0 25 * * *"}]},
+            "floors[0].start: '0 25 * * *': '25' is not a hour",
+        ),
+        (
+            {"max": 4, "floors": [{**OFFICE, "timezone": "Berlin"}]},
+            "floors[0].timezone: 'Berlin': not a time zone of the IANA database",
+        ),
         ({"max": 4, "floors": [{**OFFICE, "start": "7:00"}]}, "scaling.floors[0].start: '7:00': not a cron expression"),
         (
             {"max": 4, "floors": [{**OFFICE, "end": OFFICE["start"]}]},

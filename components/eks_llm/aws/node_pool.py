@@ -15,7 +15,7 @@ from pydantic import AwareDatetime, Field, field_validator, model_validator
 
 from ..catalog.eks import KUBERNETES, AmiType, architecture
 from ..catalog.instances import INSTANCES, InstanceType
-from ..inputs import In, Model, Size, component_inputs, nearest
+from ..inputs import Duration, In, Model, Size, component_inputs, nearest
 from ..names import Tags, checked
 from ..placement import GPU_RESOURCE, node_labels
 from .nodes import METADATA_OPTIONS, NODES_LIMIT, REPAIR, release_problem, root_volume, tag_specifications
@@ -49,6 +49,10 @@ class NodesArgs(TypedDict):
     """Nodes at least, 0 or more; 0 with a capacity block, which may not have begun when the pool is made."""
     max: int
     """Nodes at most, 1 to 450 (EKS)."""
+    start: NotRequired[str]
+    """How long a new node takes from the pod that waits for it until it runs that pod's image: launch, join, GPU
+    operator, image. Scaling reckons with it where `max` is above `min`. Default `10m`, assumed; measure yours by
+    `kube_pod_status_scheduled_time - kube_pod_created`, plus the pull of the image."""
 
 
 class GpuNodePoolArgs(TypedDict):
@@ -98,6 +102,9 @@ class GpuNodePoolArgs(TypedDict):
 AMI_ROOT_GIB = 20
 """Snapshot of the AL2023 image, below which no root volume goes. Source: amazon-eks-ami, variables-default.json."""
 
+LONGEST_START = 3600
+"""Seconds. Beyond it no scaling policy helps: an HPA looks back as long at most."""
+
 GP3_LIMIT_GIB = 64 * 1024
 """Largest gp3 volume. Source: EBS user guide, "General Purpose SSD volumes"."""
 
@@ -130,6 +137,14 @@ class Capacity(Model):
 class Nodes(Model):
     min: Annotated[int, Field(ge=0)]
     max: Annotated[int, Field(ge=1, le=NODES_LIMIT)]
+    start: Duration = Duration(600)
+
+    @field_validator("start")
+    @classmethod
+    def _some_time(cls, value: Duration) -> Duration:
+        if not 1 <= value <= LONGEST_START:
+            raise ValueError("a node takes 1s to 60m; cluster-autoscaler gives it up after 30m by default")
+        return value
 
     @model_validator(mode="after")
     def _range(self) -> "Nodes":
@@ -201,6 +216,11 @@ class PoolSettings(Model):
     @property
     def instance(self) -> InstanceType:
         return INSTANCES[self.instance_type]
+
+    @property
+    def node_start(self) -> Duration:
+        """What a pod may have to wait for a node; 0s where none is ever added."""
+        return self.nodes.start if self.nodes.max > self.nodes.min else Duration(0)
 
 
 class _GpuNodePool(PoolSettings):

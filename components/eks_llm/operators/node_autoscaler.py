@@ -15,6 +15,10 @@ from ._identity import pod_identity
 
 NAMESPACE = "kube-system"
 SERVICE_ACCOUNT = "cluster-autoscaler"
+IN_USE = 0.01
+"""Share of a GPU node's GPUs that are requested, from which on the node stays. Below 1/16, so one GPU is enough: the
+default of 0.5 would evict serving pods, which take minutes to come back, to save half a node. Not 0, at which an empty
+node would stay as well. Source: cluster-autoscaler, core/scaledown/eligibility/eligibility.go."""
 
 # Arguments ----------------------------------------------------------------------------------------------------------
 
@@ -30,7 +34,8 @@ class NodeAutoscalerArgs(TypedDict):
     """How long a node may take to become ready before the autoscaler gives it up, e.g. `45m`. Default `30m`: a slow p4d
     takes longer than the autoscaler's own 15 minutes, and counts as ready only when it offers its GPUs."""
     scale_down_unneeded_time: NotRequired[str]
-    """How long a node must be idle before it is removed. Default `10m`, the autoscaler's own."""
+    """How long a node must be idle before it is removed. Default `10m`, the autoscaler's own. Not shorter than services
+    wait before they give up a replica: the reference program takes the longest of those windows."""
     service_monitors: NotRequired[bool]
     """Let Prometheus scrape the autoscaler. Default true; needs the CRD ServiceMonitor, which `Monitoring` installs."""
 
@@ -110,6 +115,7 @@ def autoscaler_values(
         "extraArgs": {
             "max-node-provision-time": str(settings.max_node_provision_time),
             "scale-down-unneeded-time": str(settings.scale_down_unneeded_time),
+            "scale-down-gpu-utilization-threshold": str(IN_USE),
             # Model servers keep weights on the node's own NVMe disks; that is a cache, and must not keep a node alive.
             "skip-nodes-with-local-storage": "false",
         },

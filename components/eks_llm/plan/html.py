@@ -9,7 +9,7 @@ from .diff import Comparison
 from .needs import Money, Needs, PoolCapacity, ServiceFit
 from .render import rows, totals
 from .report import Report
-from .sections import amounts, bill, changes, figures, kv_cache, token_price
+from .sections import amounts, bill, changes, figures, kv_cache, scaling, token_price
 
 Part = tuple[str, float, str]
 """Class, share of the whole in per cent, and tip of a piece of a bar."""
@@ -36,6 +36,8 @@ def _body(report: Report) -> Iterator[str]:
     if report.needs:
         yield _section("Memory per GPU", _legend(MEMORY), *map(_fit, report.needs.fit))
         yield _section("Capacity", _legend(GPUS), *map(_capacity, report.needs.capacity))
+        if report.needs.scaling:
+            yield _section("Scaling", *_scaling(report.needs))
         yield _section("Cost", *_cost(report.needs))
         if report.needs.quotas:
             yield _section("Quotas", *_quotas(report.needs))
@@ -168,6 +170,12 @@ def _cost(needs: Needs) -> Iterator[str]:
     )
     listed = "".join(f"<dt>{escape(item.service)}</dt><dd>{escape(token_price(item))}</dd>" for item in needs.tokens)
     yield f'<dl class="pairs">{listed}</dl><p><small>Prices of {needs.prices_of}.</small></p>'
+
+
+def _scaling(needs: Needs) -> Iterator[str]:
+    for item in needs.scaling:
+        lines = "".join(f"<dd>{escape(line)}</dd>" for line in scaling(item))
+        yield f"<dl><dt>{escape(item.service)}</dt>{lines}</dl>"
 
 
 def _quotas(needs: Needs) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from ..sizing.memory import Fit
+from ..sizing.policy import Policy
 from ..sizing.report import Report
 from ..sizing.stack import Service
 
@@ -90,6 +91,7 @@ class Needs:
     region: str
     fit: list[ServiceFit]
     capacity: list[PoolCapacity]
+    scaling: list[Policy]
     quotas: list[Quota]
     bill: list[Money]
     total: Money
@@ -118,6 +120,7 @@ def needs(report: Report) -> Needs:
             )
             for budget in report.capacity.pools
         ],
+        scaling=list(report.policies),
         quotas=[
             Quota(quota.code, quota.name, quota.value, quota.unit, quota.region, quota.command)
             for quota in report.capacity.quotas

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ..sizing.policy import Policy
 from .diff import Change, Comparison, KeyChange
 from .needs import Money, Needs, PoolCapacity, Quota, ServiceFit, TokenPrice
 
@@ -25,6 +26,8 @@ def sections(needs: Needs, shades: str = SHADES) -> Iterator[Section]:
     """All but the money, which is a table."""
     yield Section("fit", [(item.service, _fit(item, shades)) for item in needs.fit])
     yield Section("capacity", [(item.pool, [_capacity(item)]) for item in needs.capacity])
+    if needs.scaling:
+        yield Section("scaling", [(item.service, scaling(item)) for item in needs.scaling])
     if needs.quotas:
         yield Section("quotas", [(item.code, _quota(item)) for item in needs.quotas])
 
@@ -59,6 +62,22 @@ def _capacity(item: PoolCapacity) -> str:
 
     nodes = f"{item.nodes['max']} × {item.instance_type}"
     return f"{item.gpus_held} GPUs held ({nodes}) · {asked('min')} · {asked('max')}"
+
+
+def scaling(item: Policy) -> list[str]:
+    """How a service scales, with the arithmetic of its thresholds."""
+    waits = f"{item.pod_start:,} s to start a pod"
+    if item.node_start:
+        waits += f", {item.node_start:,} s more where it needs a new node"
+    queue = []
+    if item.max_queued is not None:
+        queue = [f"{item.max_queued} may wait in a full pod = {item.max_queued_why}"]
+    return [
+        f"{item.min} to {item.max} replicas · {waits}" if item.max > item.min else f"{item.min} replicas · {waits}",
+        f"{item.in_flight} requests per replica = {item.in_flight_why}",
+        *queue,
+        *([f"up {item.scale_up} · down {item.scale_down}"] if item.max > item.min else []),
+    ]
 
 
 def _quota(item: Quota) -> list[str]:

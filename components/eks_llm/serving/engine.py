@@ -82,7 +82,8 @@ class EngineArgs(TypedDict):
 
 class LimitsArgs(TypedDict):
     max_queued_requests: NotRequired[int]
-    """Requests that may wait in a pod before new ones are refused (Triton). Default: twice `max_num_seqs`."""
+    """Requests that may wait in a pod that runs `max_num_seqs` before new ones are refused (Triton). Default: what it
+    answers within `slo.ttft_p99`, by estimate or by `scaling.capacity`; without that twice `max_num_seqs`."""
     max_queued_tokens: NotRequired[int]
     """Prompt tokens that may wait in a pod (Triton). Default: `max_num_seqs` prompts of `max_model_len`."""
     request_timeout: NotRequired[str]
@@ -317,11 +318,11 @@ def engine_json(
     adapters: dict[str, str],
     frontends: int,
     limits: Limits,
+    max_queued: int,
     budget: Drain,
     metrics_port: int,
 ) -> dict[str, Any]:
     """The content of engine.json. Schema 1; a change that old readers would misread raises it."""
-    queued = limits.max_queued_requests
     tokens = limits.max_queued_tokens
     return {
         "schema": 1,
@@ -331,7 +332,7 @@ def engine_json(
         "engine": args,
         "loraAdapters": adapters,
         "limits": {
-            "maxQueuedRequests": 2 * args["max_num_seqs"] if queued is None else queued,
+            "maxQueuedRequests": max_queued,
             "maxQueuedTokens": args["max_num_seqs"] * args["max_model_len"] if tokens is None else tokens,
             "requestTimeoutSeconds": round(float(limits.request_timeout)),
         },

@@ -6,13 +6,17 @@ wins: requests that run or wait, KV-cache use, and, where a front door counts th
 Triton reports cover dispatch alone. docs/autoscaling.md shows what each rule is worth.
 """
 
+import datetime
+import math
 import re
 from collections.abc import Iterator
 from typing import Any, NotRequired, TypedDict
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pulumi
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from ..cron import Schedule
 from ..inputs import Duration, Model
 from ..metrics import demand, kv_percent
 from .workload import Workload
@@ -57,14 +61,16 @@ class ScalingArgs(TypedDict):
     `in_flight_per_replica` and `front_door.requests_per_replica`. Default: not known."""
     in_flight_per_replica: NotRequired[int]
     """Requests, running or waiting, that one replica is meant to carry; at most the engine's `max_num_seqs`. Default:
-    70 % of `capacity.in_flight`, else three quarters of `max_num_seqs`."""
+    70 % of `capacity.in_flight`; else, with an `slo`, 70 % of what keeps it by estimate; else three quarters of
+    `max_num_seqs`. A plan shows the arithmetic."""
     kv_cache_target: NotRequired[float]
     """Share of KV-cache blocks in use that one replica is meant to reach, between 0 and 1. Default 0.8."""
     front_door: NotRequired[FrontDoorArgs]
     """Requests counted in front of the service: sees demand that full pods refuse, and wakes a service at 0. Default:
     the pods' own signals alone."""
     floors: NotRequired[list[FloorArgs]]
-    """Higher minimums on a schedule: business hours, or the time of a Capacity Block. Default: none."""
+    """Higher minimums on a schedule: business hours, or the time of a Capacity Block, whose pool should see the last of
+    them end before it. Default: none."""
     scale_up_pods: NotRequired[int]
     """Replicas added per start time of a pod, at most: a backlog grows while pods load, and must not ask for the
     whole pool. Default: 2, or as many as there are (with `front_door` twice as many)."""
@@ -101,6 +107,16 @@ class Floor(Model):
     def _five_fields(cls, value: str) -> str:
         if len(value.split()) != 5:
             raise ValueError("not a cron expression of five fields: minute hour day month weekday")
+        Schedule.parse(value)
+        return value
+
+    @field_validator("timezone")
+    @classmethod
+    def _known_zone(cls, value: str) -> str:
+        try:
+            ZoneInfo(value)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise ValueError("not a time zone of the IANA database, such as Europe/Berlin or UTC") from None
         return value
 
     @field_validator("end")
@@ -109,6 +125,11 @@ class Floor(Model):
         if value == info.data.get("start"):
             raise ValueError("the same as start, which KEDA refuses")
         return value
+
+    def holds(self, moment: datetime.datetime) -> bool:
+        """Whether it is in force at a moment (with a time zone)."""
+        opens, closes = Schedule.parse(self.start), Schedule.parse(self.end)
+        return closes.closes_before_opening(opens, moment.astimezone(ZoneInfo(self.timezone)))
 
 
 class Scaling(Model):
@@ -192,6 +213,8 @@ SCALE_DOWN_PERIOD = 120
 STEADY_WINDOW_STARTS, STEADY_LEAST_WINDOW, STEADY_PERIOD = 1.2, 120, 60
 """The scale-down with a front door, whose signal does not swing as a queue fills and empties: window in starts of a pod
 and in seconds, and seconds per pod."""
+TOLERANCE = 0.1
+"""How far above or below its target a signal may be without consequence: kube-controller-manager's default."""
 LONGEST_PERIOD, LONGEST_WINDOW = 1800, 3600
 """Limits of the HPA's behaviour, seconds. Source: Kubernetes autoscaling/v2."""
 RATE_SHARE = 0.8
@@ -214,7 +237,7 @@ def scaled_object(
             work.name,
             scaling,
             in_flight,
-            pod_start=work.start.expected,
+            pod_start=work.start.for_scaling,
             prometheus_url=prometheus_url,
         ),
     }
@@ -285,6 +308,20 @@ def behavior(scaling: Scaling, pod_start: float) -> dict[str, Any]:
     }
 
 
+def in_words(behavior: dict[str, Any]) -> tuple[str, str]:
+    """How fast an HPA of this behaviour adds and ends replicas."""
+
+    def steps(side: dict[str, Any], sign: str) -> str:
+        each = [f"{sign}{step['value']}{' %' if step['type'] == 'Percent' else ''}" for step in side["policies"]]
+        return f"{' or '.join(each)} per {side['policies'][0]['periodSeconds']} s"
+
+    up, down = behavior["scaleUp"], behavior["scaleDown"]
+    return (
+        f"{steps(up, '+')} after {up['stabilizationWindowSeconds']} s",
+        f"{steps(down, '-')} after {down['stabilizationWindowSeconds']} s",
+    )
+
+
 def scale_down_window(scaling: Scaling, pod_start: float) -> float:
     """Seconds."""
     if scaling.scale_down_window is not None:
@@ -294,14 +331,31 @@ def scale_down_window(scaling: Scaling, pod_start: float) -> float:
     return min(LONGEST_WINDOW, max(SCALE_DOWN_WINDOW, pod_start))
 
 
-def warnings(scaling: Scaling, pod_start: float) -> Iterator[tuple[str, str]]:
-    """What will work, but badly: the key, and the arithmetic."""
+def warnings(
+    scaling: Scaling, pod_start: float, in_flight: int, most_in_flight: float = math.inf
+) -> Iterator[tuple[str, str]]:
+    """What will work, but badly or never: the key, and the arithmetic.
+
+    `pod_start`: seconds, a new node's included where one may be needed. `in_flight`: the target per replica;
+    `most_in_flight`: what a replica can hold, running and waiting.
+    """
     window = scale_down_window(scaling, pod_start)
     if window < pod_start:
+        reason = (
+            f": a replica would end because demand was low for {window:g} s, and be missing for {pod_start:g} s when "
+            "demand returns"
+        )
+        if window == LONGEST_WINDOW:
+            reason = f", and an HPA looks back {LONGEST_WINDOW} s at most{reason}"
         yield (
             "scaleDownWindow",
-            f"{window:g} s is shorter than the {pod_start:g} s that a pod takes to start: a replica would end because "
-            f"demand was low for {window:g} s, and be missing for {pod_start:g} s when demand returns",
+            f"{window:g} s is shorter than the {pod_start:g} s that a pod takes to start{reason}",
+        )
+    if pod_start > LONGEST_PERIOD and scaling.max > scaling.min:
+        yield (
+            "scaleUpPods",
+            f"counted per {LONGEST_PERIOD} s, the longest period of an HPA, though a pod takes {pod_start:g} s to "
+            "start: more may be asked for before the first of them helps",
         )
     if scaling.min == 0:
         yield (
@@ -309,6 +363,68 @@ def warnings(scaling: Scaling, pod_start: float) -> Iterator[tuple[str, str]]:
             f"0: the first request after a pause waits about {POLL_SECONDS + pod_start:g} s ({POLL_SECONDS} s until "
             f"KEDA looks, {pod_start:g} s until a pod is ready), so the front door must hold requests that long",
         )
+    yield from _never_met(scaling, in_flight, most_in_flight)
+    for number, floor in enumerate(scaling.floors):
+        if floor.replicas <= scaling.min:
+            yield (
+                f"floors[{number}].replicas",
+                f"{floor.replicas} is not above min {scaling.min}, so it changes nothing",
+            )
+
+
+def _never_met(scaling: Scaling, in_flight: int, most_in_flight: float) -> Iterator[tuple[str, str]]:
+    """Thresholds that replicas cannot pass, so that no other one is ever asked for."""
+    if scaling.max == scaling.min:
+        return
+    ratio = 1 / scaling.kv_cache_target
+    if ratio <= 1 + TOLERANCE:
+        yield (
+            "kvCacheTarget",
+            f"{scaling.kv_cache_target:g} is never passed: full caches are 1 / {scaling.kv_cache_target:g} = "
+            f"{ratio:.2f} of it, and an HPA lets {1 + TOLERANCE:g} be; use 0.9 or less",
+        )
+    if in_flight * (1 + TOLERANCE) >= most_in_flight:
+        yield (
+            "inFlightPerReplica",
+            f"{in_flight} is never passed: by estimate a replica holds {most_in_flight:g} requests at most, running "
+            f"and waiting, and an HPA lets {1 + TOLERANCE:g} x {in_flight} = {in_flight * (1 + TOLERANCE):g} be",
+        )
+    capacity = scaling.capacity
+    if scaling.front_door and capacity and scaling.requests_per_replica > capacity.requests_per_second:
+        yield (
+            "frontDoor.requestsPerReplica",
+            f"{scaling.requests_per_replica:g} is more than the {capacity.requests_per_second:g} requests/s that a "
+            f"replica answers (capacity): it is full before another is asked for; "
+            f"{capacity.requests_per_second * RATE_SHARE:.3g} would be {RATE_SHARE:.0%}",
+        )
+
+
+def block_warnings(scaling: Scaling, stops: datetime.datetime, drain: float) -> Iterator[tuple[str, str]]:
+    """What still wants replicas on a Capacity Block when its nodes go away at `stops`: the key, and when to end it.
+
+    `drain`: seconds that a pod takes to end.
+    """
+    last = stops - datetime.timedelta(seconds=drain)
+    if scaling.min > 0:
+        yield (
+            "min",
+            f"{scaling.min} is still asked for at {_moment(stops)}, when EKS takes the Capacity Block's nodes away: "
+            "those replicas end then, and wait in vain for others; use min 0 with a frontDoor and a floor that ends "
+            "before, or remove the service in time",
+        )
+    for number, floor in enumerate(scaling.floors):
+        if floor.holds(stops) or floor.holds(last):
+            end = last.astimezone(ZoneInfo(floor.timezone))
+            yield (
+                f"floors[{number}].end",
+                f"{floor.replicas} replicas are still held at {_moment(stops)}, when EKS takes the Capacity Block's "
+                f"nodes away, and a pod takes {drain:g} s to end: end it by {end:%Y-%m-%d %H:%M} {floor.timezone}, "
+                f"e.g. '{end.minute} {end.hour} {end.day} {end.month} *'",
+            )
+
+
+def _moment(time: datetime.datetime) -> str:
+    return f"{time:%Y-%m-%d %H:%M %Z}".strip()
 
 
 def _trigger(name: str, query: str, threshold: str, prometheus_url: pulumi.Input[str]) -> dict[str, Any]:

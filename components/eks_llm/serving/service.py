@@ -11,13 +11,15 @@ import pulumi
 import pulumi_kubernetes as k8s
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from ..catalog.images import IMAGES
 from ..catalog.instances import GPUS, INSTANCES
 from ..catalog.models import MODELS, ModelShape
 from ..catalog.quantization import QUANTIZATIONS
-from ..inputs import FaultsError, In, InvalidArgs, Model, Name, Problem, component_inputs, nearest
+from ..inputs import Duration, FaultsError, In, InvalidArgs, Model, Name, Problem, component_inputs, nearest
 from ..names import Namespace, checked
+from ..rules import RUNBOOKS
 from ..s3 import uri_problem
-from ..sizing import parallelism, validity
+from ..sizing import memory, parallelism, replica, validity
 from ..sizing.weights import weights_gib
 from . import openai, triton
 from .alerts import prometheus_rule
@@ -41,7 +43,9 @@ from .engine import (
 from .expected import Expected, ExpectedArgs
 from .observability import Slo, SloArgs, pod_monitor
 from .scaling import Scaling, ScalingArgs, scaled_object
+from .targets import Targets, targets
 from .workload import (
+    HIGHEST_PRIORITY,
     HTTP_PORT,
     Server,
     Workload,
@@ -52,6 +56,7 @@ from .workload import (
     disruption_budget,
     model_path,
     network_policy,
+    priority_class,
     service,
     service_account,
     share,
@@ -97,9 +102,13 @@ class InferenceServiceArgs(TypedDict):
     scaling: NotRequired[ScalingArgs]
     """How many replicas, and by which demand. Default: one."""
     slo: NotRequired[SloArgs]
-    """Latency targets, which become alerts. Default: none."""
+    """Latency targets. They become alerts, and the defaults of `scaling.in_flight_per_replica` and
+    `limits.max_queued_requests`. Default: none."""
     expected: NotRequired[ExpectedArgs]
-    """The load, for the cost report only. Default: see each field."""
+    """The load, for the cost report and for what a replica carries within the `slo`. Default: see each field."""
+    priority: NotRequired[int]
+    """Who gets GPUs while there are fewer than asked for, as after the loss of a node: a service of higher priority
+    takes them from one of lower, whose pods drain and wait. 0 to 1,000,000. Default 0, the lowest."""
     accept_memory: NotRequired[bool]
     """Only warn where the model does not fit by calculation, which is an estimate; for a service that is known to
     start. Default false."""
@@ -116,10 +125,17 @@ class InferenceServiceArgs(TypedDict):
     """EC2 type of the pool's nodes, e.g. `p4d.24xlarge`."""
     prometheus_url: pulumi.Input[str]
     """Where KEDA queries Prometheus, e.g. `http://prometheus-operated.monitoring.svc:9090`."""
+    node_start: NotRequired[str]
+    """How long a new node of the pool takes until it runs the image, e.g. `10m`; scaling reckons with it. Default 0s:
+    no node is ever added."""
     region: NotRequired[pulumi.Input[str]]
     """AWS region of the weights' bucket. Default: the cluster's, which Pod Identity tells the pod."""
     monitoring_namespace: NotRequired[str]
     """Namespace that Prometheus scrapes from. Default `monitoring`."""
+    usd_per_gpu_hour: NotRequired[float]
+    """Price of a GPU, USD per hour, for the recorded cost per million tokens. Default: not known, and not recorded."""
+    runbooks: NotRequired[str]
+    """Web address below which alerts find their runbooks. Default: docs/runbooks/ of this repository."""
     api_key: NotRequired[pulumi.Input[str]]
     """The API key that clients must send, as a secret; the component makes a Secret of it. Required with
     `api_key_secret`. A new key rolls the pods."""
@@ -145,6 +161,7 @@ class ServiceSettings(Model):
     scaling: Scaling = Scaling()
     slo: Slo = Slo()
     expected: Expected = Expected()
+    priority: int = Field(default=0, ge=0, le=HIGHEST_PRIORITY)
     accept_memory: bool = False
     api_key_secret: str | None = None
     client_namespaces: list[Namespace] = []
@@ -184,9 +201,9 @@ class ServiceSettings(Model):
             raise ValueError(
                 f"engine.maxNumBatchedTokens: {tokens} is less than maxNumSeqs {sequences}, one token each"
             )
-        if self.in_flight > sequences:
+        if (in_flight := self.scaling.in_flight(sequences)) > sequences:
             raise ValueError(
-                f"scaling.inFlightPerReplica: {self.in_flight} is more than a replica runs at once (engine.maxNumSeqs "
+                f"scaling.inFlightPerReplica: {in_flight} is more than a replica runs at once (engine.maxNumSeqs "
                 f"{sequences}): requests would wait before another replica starts"
             )
         return self
@@ -211,9 +228,47 @@ class ServiceSettings(Model):
         return self.tensor_parallel * self.pipeline_parallel
 
     @property
-    def in_flight(self) -> int:
-        """Requests per replica that scaling aims at."""
-        return self.scaling.in_flight(max_num_seqs(self.engine, self.profile))
+    def memory_engine(self) -> memory.Engine:
+        """The engine settings on which memory depends."""
+        settings = self.engine
+        return memory.Engine(
+            vllm=IMAGES[self.runtime.value].vllm or "",
+            max_model_len=max_model_len(settings, self.shape),
+            max_num_seqs=max_num_seqs(settings, self.profile),
+            max_num_batched_tokens=max_num_batched_tokens(settings, self.profile),
+            gpu_memory_utilization=settings.gpu_memory_utilization,
+            kv_cache_dtype=settings.kv_cache_dtype,
+            enforce_eager=bool(settings.extra.get("enforce_eager")),
+            lora_adapters=len(settings.lora_adapters),
+            max_lora_rank=settings.max_lora_rank,
+        )
+
+    def estimate(self, instance_type: str) -> replica.Replica | None:
+        """A replica on nodes of this type at the expected load, by calculation; None where memory does not suffice."""
+        try:
+            fit = memory.fit(
+                self.model,
+                self.shape,
+                GPUS[INSTANCES[instance_type].gpu],
+                self.memory_engine,
+                quantization=self.quantization,
+                tensor_parallel=self.tensor_parallel,
+                pipeline_parallel=self.pipeline_parallel,
+            )
+        except ValueError:  # sizing reports it
+            return None
+        if fit.kv_cache <= 0:
+            return None
+        tokens = self.expected.tokens_per_request or max(1, fit.engine.max_model_len // 4)
+        output = max(1, tokens // 4)
+        found = replica.estimated(self.shape, fit, max(1, tokens - output), output)
+        measured = (self.expected.tokens_per_second or 0) / output
+        return found.at(measured) if 0 < measured < 1 / found.prefill else found
+
+    def targets(self, instance_type: str) -> Targets:
+        """What one replica on nodes of this type is meant to carry."""
+        sequences = max_num_seqs(self.engine, self.profile)
+        return targets(self.scaling, self.limits, self.slo, sequences, self.estimate(instance_type))
 
     def adapter_problem(self, service: str) -> str | None:
         """What is wrong with the LoRA adapters of a service of this name; None if nothing is."""
@@ -236,8 +291,11 @@ class _InferenceService(ServiceSettings):
     namespace: Namespace
     instance_type: str
     prometheus_url: In[str]
+    node_start: Duration = Duration(0)
     region: In[str] | None = None
     monitoring_namespace: Namespace = "monitoring"
+    usd_per_gpu_hour: float | None = Field(default=None, gt=0)
+    runbooks: str = RUNBOOKS
     api_key: In[str] | None = None
     model_repository: dict[str, str] = {}
 
@@ -295,6 +353,7 @@ def engine_config(name: str, model: _InferenceService) -> dict[str, Any]:
         adapters=adapter_paths(model.engine, path),
         frontends=frontends(model.engine, model.profile, pod_share.vcpus, pod_share.gpus),
         limits=model.limits,
+        max_queued=model.targets(model.instance_type).max_queued,
         budget=drain(model.limits.request_timeout),
         metrics_port=triton.ENGINE_METRICS_PORT,
     )
@@ -343,8 +402,9 @@ def workload(name: str, model: _InferenceService) -> tuple[Workload, dict[str, d
         weights=model.weights,
         region=model.region,
         share=share(model.instance_type, model.gpus),
-        start=start(weights_gib(model.shape, model.quantization)),
+        start=start(weights_gib(model.shape, model.quantization), model.node_start),
         drain=drain(model.limits.request_timeout),
+        priority=model.priority,
         server=server(name, model, config, mounted),
         config_hash=config_hash(config, mounted, model.api_key),
         client_namespaces=model.client_namespaces,
@@ -384,15 +444,23 @@ class InferenceService(pulumi.ComponentResource):
             maps.append(add("api-key", k8s.core.v1.Secret, openai.secret(work, model.api_key)))
         # The policy comes before the pods, so that none is ever open.
         policy = add("network-policy", k8s.networking.v1.NetworkPolicy, network_policy(work))
-        pods = add("deployment", k8s.apps.v1.Deployment, deployment(work), account, policy, *maps)
+        needed = [account, policy, *maps]
+        if work.priority:
+            needed.append(add("priority", k8s.scheduling.v1.PriorityClass, priority_class(work)))
+        pods = add("deployment", k8s.apps.v1.Deployment, deployment(work), *needed)
         # Pulumi waits until a Service has endpoints, and gives up long before a pod has loaded its model.
         add("service", k8s.core.v1.Service, service(work), pods)
         add("pods", k8s.core.v1.Service, service(work, headless=True), pods)
         add("disruption-budget", k8s.policy.v1.PodDisruptionBudget, disruption_budget(work))
         monitor = add("pod-monitor", custom, pod_monitor(work))
-        add("scaler", custom, scaled_object(work, model.scaling, model.in_flight, model.prometheus_url), pods, monitor)
-        add("alerts", custom, prometheus_rule(work, model.slo))
-        add("dashboard", k8s.core.v1.ConfigMap, dashboard_config_map(work, model.slo))
+        in_flight = model.targets(model.instance_type).in_flight
+        add("scaler", custom, scaled_object(work, model.scaling, in_flight, model.prometheus_url), pods, monitor)
+        rules = prometheus_rule(
+            work, model.slo, model.scaling, runbooks=model.runbooks, usd_per_gpu_hour=model.usd_per_gpu_hour
+        )
+        add("alerts", custom, rules)
+        board = dashboard_config_map(work, model.slo, model.scaling, in_flight, runbooks=model.runbooks)
+        add("dashboard", k8s.core.v1.ConfigMap, board)
 
         self.url = pulumi.Output.from_input(f"http://{name}.{model.namespace}.svc:{HTTP_PORT}")
         self.register_outputs({"url": self.url})

@@ -24,6 +24,8 @@ CLIENT_LABEL = "eks-llm.dev/client"
 CONFIG_HASH = "eks-llm.dev/config-hash"
 ENGINE_CONFIG = "/etc/eks-llm/engine.json"
 CACHE_MOUNT = "/cache"
+HIGHEST_PRIORITY = 1_000_000
+"""Of a service; far below the classes that Kubernetes keeps for its own pods."""
 
 # Start of a pod. The expected rates are deliberately below what p4d can do, where eight GPUs share the array and the
 # network; probes and deadlines allow three times as long, for a bucket, a page cache or a compiler that is slow.
@@ -46,17 +48,25 @@ class Start:
 
     expected: int
     """On a node that holds the image but not the weights."""
+    node: int
+    """Until a new node of the pool runs the image; 0 where none is ever added."""
     load: int
     """Budget of the startup probe, and of the engine's own start limit."""
     deadline: int
     """Until the rollout counts as failed: a new node, the image, the weights, the load."""
 
+    @property
+    def for_scaling(self) -> int:
+        """What a scaling policy has to reckon with: the next pod may be the first of a new node."""
+        return self.node + self.expected
 
-def start(weights_gib: float) -> Start:
+
+def start(weights_gib: float, node_start: float = 0) -> Start:
     transfer = weights_gib / GIB_PER_SECOND
     load = max(LEAST_LOAD_SECONDS, math.ceil(SLACK * (transfer + COMPILE_SECONDS)))
     return Start(
         expected=math.ceil(2 * transfer + COMPILE_SECONDS),
+        node=math.ceil(node_start),
         load=load,
         deadline=NODE_SECONDS + IMAGE_SECONDS + math.ceil(SLACK * transfer) + load,
     )
@@ -140,6 +150,8 @@ class Workload:
     """Changes with what the pods read only at their start; rolls them."""
     region: pulumi.Input[str] | None = None
     """Of the weights' bucket; None: the cluster's."""
+    priority: int = 0
+    """Above 0: the pods have a PriorityClass of their own."""
     client_namespaces: list[str] = field(default_factory=list[str])
     monitoring_namespace: str = "monitoring"
 
@@ -248,8 +260,10 @@ def pod(work: Workload) -> dict[str, Any]:
     """The pod's spec. hostPath is needed for the NVMe array, so its namespace cannot be `baseline` or `restricted`."""
     image = work.server.image
     cache = cache_path(work.namespace, work.name)
+    priority = {"priorityClassName": priority_class_name(work)} if work.priority else {}
     return {
         "serviceAccountName": work.name,
+        **priority,
         "automountServiceAccountToken": False,
         "nodeSelector": node_selector(work.pool),
         "tolerations": [gpu_toleration()],
@@ -349,8 +363,29 @@ def service(work: Workload, headless: bool = False) -> dict[str, Any]:
     }
 
 
+def priority_class_name(work: Workload) -> str:
+    """With the value, which cannot be changed in place."""
+    return f"{work.namespace}-{work.name}-{work.priority}"
+
+
+def priority_class(work: Workload) -> dict[str, Any]:
+    """A class of the service's own: its pods take GPUs from services of lower value when there are too few for all."""
+    return {
+        "apiVersion": "scheduling.k8s.io/v1",
+        "kind": "PriorityClass",
+        "metadata": {"name": priority_class_name(work), "labels": work.labels},
+        "value": work.priority,
+        "description": f"Pods of the service {work.namespace}/{work.name}",
+    }
+
+
 def disruption_budget(work: Workload) -> dict[str, Any]:
-    """One pod at a time; one that is still loading never blocks the drain of its node."""
+    """One pod at a time; one that is still loading never blocks the drain of its node.
+
+    Not `minAvailable: min`: at its minimum a service would then block every drain, and EKS gives a node update up after
+    15 minutes. Cluster-autoscaler, which could wait for ever, does not come this far: it leaves nodes alone on which a
+    GPU is in use (see `NodeAutoscaler`), so no service falls below its minimum to save a node.
+    """
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",

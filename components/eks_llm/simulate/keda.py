@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from . import cron
+from .. import cron
 from .hpa import DEFAULT_DOWN, DEFAULT_UP, Hpa, MetricType, Policy, PolicyType, Rules, SelectPolicy, Spec
 from .promql import Compiled, QueryError, Store, compile_query, evaluate
 
@@ -221,7 +221,6 @@ def _cron(path: str, name: str, metadata: Mapping[str, str], start: datetime.dat
 
     def read(_: Store, now: float) -> float:
         moment = (start + datetime.timedelta(seconds=now)).astimezone(zone)
-        # Within the interval, the next end comes before the next start.
-        return float(replicas) if closes.next(moment) <= opens.next(moment) else 0.0
+        return float(replicas) if closes.closes_before_opening(opens, moment) else 0.0
 
     return Trigger(name, read, 1.0)

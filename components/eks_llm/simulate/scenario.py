@@ -13,8 +13,10 @@ from ..catalog.images import IMAGES
 from ..catalog.instances import GPUS, INSTANCES
 from ..catalog.models import MODELS
 from ..inputs import Duration, Model, Problem, nearest, problems
+from ..serving.engine import Limits
 from ..serving.observability import Slo as SloSettings
 from ..serving.scaling import Scaling, spec
+from ..serving.targets import targets
 from ..sizing.memory import Engine, fit
 from ..sizing.replica import Replica, estimated
 from . import traffic as shapes
@@ -279,7 +281,7 @@ def policy(document: Any, where: Path, scenario: Scenario, service: Service) -> 
             manifest: dict[str, Any] = document
         else:
             scaling = Scaling.model_validate(document.get("scaling", document))
-            manifest = scaled(scaling, service)
+            manifest = scaled(scaling, service, scenario.slo)
         return manifest, autoscaler(manifest, scenario.start)
     except ValidationError as error:
         raise ScenarioError(where, list(problems(error, Scaling))) from None
@@ -287,9 +289,9 @@ def policy(document: Any, where: Path, scenario: Scenario, service: Service) -> 
         raise ScenarioError(where, [Problem("", str(error))]) from None
 
 
-def scaled(scaling: Scaling, service: Service) -> dict[str, Any]:
+def scaled(scaling: Scaling, service: Service, slo: SloSettings | None = None) -> dict[str, Any]:
     """The ScaledObject that the serving component would make for this service."""
-    in_flight = scaling.in_flight(service.replica.max_running)
+    found = targets(scaling, Limits(), slo or SloSettings(), service.replica.max_running, service.replica)
     return {
         "apiVersion": "keda.sh/v1alpha1",
         "kind": "ScaledObject",
@@ -297,7 +299,7 @@ def scaled(scaling: Scaling, service: Service) -> dict[str, Any]:
             "inference",
             "service",
             scaling,
-            in_flight,
+            found.in_flight,
             pod_start=service.pod_start,
             prometheus_url="http://prometheus",
         ),

@@ -8,6 +8,7 @@ from .cost import Cost, cost
 from .memory import Fit, Verdict, fit
 from .own_prices import OwnPrices
 from .parallelism import problem
+from .policy import Policy
 from .stack import Pool, Service, Stack
 from .suggest import suggestions
 from .validity import Finding, problems
@@ -26,6 +27,8 @@ class Report:
     capacity: Capacity
     cost: Cost
     findings: tuple[Finding, ...]
+    policies: tuple[Policy, ...] = ()
+    """How the services scale, where the caller knows."""
 
     @property
     def errors(self) -> list[Finding]:

@@ -4,7 +4,11 @@ import datetime
 from dataclasses import dataclass
 
 LIMITS = (("minute", 0, 59), ("hour", 0, 23), ("day of month", 1, 31), ("month", 1, 12), ("weekday", 0, 6))
-WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+NAMES = {
+    "weekday": (0, ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")),
+    "month": (1, ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")),
+}
+"""Names of values by field, and the number of the first."""
 SEARCH_DAYS = 366 * 5
 """A schedule such as 29 February comes back after at most this long (but for 2100)."""
 
@@ -43,6 +47,10 @@ class Schedule:
             day += datetime.timedelta(days=1)
         raise ValueError("the schedule never comes")
 
+    def closes_before_opening(self, opens: "Schedule", moment: datetime.datetime) -> bool:
+        """Whether the interval from `opens` to this schedule holds at `moment`: then its end is the next to come."""
+        return self.next(moment) <= opens.next(moment)
+
     def _on(self, day: datetime.datetime) -> bool:
         if day.month not in self.months:
             return False
@@ -71,6 +79,5 @@ def _field(text: str, name: str, low: int, high: int) -> frozenset[int]:
 
 
 def _number(text: str, name: str) -> int:
-    if name == "weekday" and text.upper() in WEEKDAYS:
-        return WEEKDAYS.index(text.upper())
-    return int(text)
+    first, names = NAMES.get(name, (0, ()))
+    return first + names.index(text.upper()) if text.upper() in names else int(text)
