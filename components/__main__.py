@@ -12,11 +12,13 @@ from eks_llm.operators.keda import Keda
 from eks_llm.operators.load_balancer import LoadBalancerController
 from eks_llm.operators.monitoring import Monitoring
 from eks_llm.operators.node_autoscaler import NodeAutoscaler
+from eks_llm.serving.existing_cluster import ExistingCluster
 from eks_llm.serving.service import InferenceService
 from eks_llm.version import __version__
 
 COMPONENTS: list[type[pulumi.ComponentResource]] = [
     Cluster,
+    ExistingCluster,
     GpuNodePool,
     GpuOperator,
     InferenceService,

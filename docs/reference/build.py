@@ -26,7 +26,7 @@ from eks_llm.catalog.models import MODELS, ModelShape  # noqa: E402
 from eks_llm.catalog.quantization import KV_CACHES, QUANTIZATIONS  # noqa: E402
 from eks_llm.catalog.regions import REGIONS  # noqa: E402
 from eks_llm.inputs import Model, Quantity, models_in  # noqa: E402
-from settings import Platform  # noqa: E402
+from settings import EksPlatform, ExistingPlatform, StackService  # noqa: E402
 
 PAGE = Path(__file__).with_name("stack-file.md")
 HEAD = """# The stack file
@@ -36,11 +36,18 @@ Written by `docs/reference/build.py` from the code; do not edit.
 A stack is described by one object, `<project>:platform`, in `Pulumi.<stack>.yaml`, beside `aws:region`. Unknown keys
 are refused, and every problem is reported at once. Times and sizes carry a unit: `820ms`, `90s`, `10m`, `2h`; `512MiB`,
 `200GiB`, `2TiB`. Secrets are never part of it: set them with `pulumi config set --secret <key>`.
-`Pulumi.dev.yaml` and `Pulumi.prod.yaml` are complete examples.
+`Pulumi.dev.yaml` and `Pulumi.prod.yaml` are complete examples. A stack whose services run in a cluster that exists says
+less: see [below](#platform-with-existingcluster) and `Pulumi.local.yaml`.
 
 Beside it, `aws:region` is required, and `aws:profile`, `aws:assumeRoles` (each `roleArn`, `externalId`, `sessionName`)
 and `aws:allowedAccountIds` reach the AWS provider; no other `aws:` key does, so others are refused. Project and stack
 name the cluster, `<project>-<stack>`: at most 37 lower-case letters, digits and '-'.
+"""
+EXISTING = """## `platform` with `existingCluster`
+
+Services in a cluster that exists, with its operators: [what it must have](../existing-cluster.md). Nothing is made in
+AWS, so the other sections above, and `aws:` keys but the region, are refused. `aws:region` is the region of the bucket
+of weights; without it, the pods use the region that EKS Pod Identity tells them.
 """
 
 LISTS = {
@@ -68,12 +75,13 @@ def field_docs(owner: type) -> dict[str, str]:
 
 def documented(model: type[Model]) -> dict[str, str]:
     """Docs of a model's fields: from its arguments' TypedDict (`PoolSettings` → `GpuNodePoolArgs`), else its own."""
-    docs = field_docs(model)
-    near = [item for owner in model.__mro__ if owner.__module__ != Model.__module__
-            for item in vars(sys.modules[owner.__module__]).items()]  # fmt: skip
-    for name, item in near:
-        if name.endswith("Args") and set(model.model_fields) <= set(getattr(item, "__annotations__", {})):
-            return {**field_docs(item), **docs}
+    docs: dict[str, str] = {}
+    for owner in reversed([item for item in model.__mro__ if issubclass(item, Model) and item is not Model]):
+        for name, item in vars(sys.modules[owner.__module__]).items():
+            if name.endswith("Args") and set(owner.model_fields) <= set(getattr(item, "__annotations__", {})):
+                docs |= field_docs(item)
+                break
+        docs |= field_docs(owner)
     return docs
 
 
@@ -120,9 +128,10 @@ def default_text(field: FieldInfo) -> str:
     return f"default `{str(value).lower() if isinstance(value, bool) else value}`"
 
 
-def section(path: str, model: type[Model]) -> str:
+def section(path: str, model: type[Model], head: str = "", said: tuple[type[Model], ...] = ()) -> str:
+    """The table of a model's keys below `head`, and those of the models in it, without those that are `said` before."""
     docs = documented(model)
-    lines = [f"## `{path}`", ""]
+    lines = [head or f"## `{path}`\n"]
     if model.__doc__ and path != "platform" and not model.__doc__.startswith("What a stack file says"):
         lines += [" ".join(model.__doc__.split()), ""]
     lines += ["| key | value | |", "|---|---|---|"]
@@ -134,7 +143,7 @@ def section(path: str, model: type[Model]) -> str:
         needed = default_text(field) if field.is_required() or "default" not in doc.lower() else ""
         lines.append(f"| `{key}` | {'; '.join(filter(None, (kind, needed)))} | {doc.replace('|', chr(92) + '|')} |")
         named = get_origin(field.annotation) is dict
-        inner = [model for model in models_in(field.annotation) if issubclass(model, Model)]
+        inner = [model for model in models_in(field.annotation) if issubclass(model, Model) and model not in said]
         below += [section(f"{path}.{key}{'.<name>' if named else ''}", model) for model in inner]
     return "\n".join([*lines, "", *below])
 
@@ -148,7 +157,7 @@ def keys_of(model: type[BaseModel]) -> dict[str, str]:
     return keys
 
 
-KEYS = keys_of(Platform)
+KEYS = keys_of(EksPlatform) | keys_of(ExistingPlatform)
 
 
 def _in_words_of_the_file(doc: str) -> str:
@@ -219,7 +228,9 @@ def lists() -> Iterator[str]:
 
 
 def page() -> str:
-    return "\n\n".join([f"{HEAD}\n{section('platform', Platform).rstrip()}", *lists()]) + "\n"
+    new = section("platform", EksPlatform)
+    existing = section("platform", ExistingPlatform, EXISTING, said=(StackService,))
+    return "\n\n".join([f"{HEAD}\n{new.rstrip()}", existing.rstrip(), *lists()]) + "\n"
 
 
 if __name__ == "__main__":

@@ -18,20 +18,34 @@ ROOT = Path(__file__).parents[2]
 STACKS = sorted(path.name.split(".")[1] for path in ROOT.glob("Pulumi.*.yaml"))
 SECRETS = {"grafanaAdminPassword": "grafana-secret-0451", "inferenceApiKey": "inference-secret-0451"}
 """Test values of the secrets that a stack file names and does not hold."""
+EXISTING_CLUSTER = Path(".local", "platform", "kubeconfig")
+"""Where the stack `local` expects its cluster."""
+KUBECONFIG = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "current-context": "existing",
+    "contexts": [{"name": "existing", "context": {"cluster": "there", "user": "admin"}}],
+    "clusters": [{"name": "there", "cluster": {"server": "https://127.0.0.1:1"}}],
+    "users": [{"name": "admin", "user": {"token": "kubeconfig-secret-0451"}}],
+}
+"""In its place; the stand-in for the Kubernetes provider asks nobody."""
 
 Program = Callable[[], Any]
 
 
-def reference() -> None:
-    """The reference program, run as the Python language host does: from infra/, which alone is on the path."""
-    infra = ROOT / "infra"
-    with _working_in(infra):
-        runpy.run_path(str(infra / "__main__.py"), run_name="__main__")
+def reference(root: Path) -> Program:
+    """The reference program below `root`, run as the Python language host does: from infra/, alone on the path."""
+
+    def program() -> None:
+        with _working_in(root / "infra"):
+            runpy.run_path(str(root / "infra" / "__main__.py"), run_name="__main__")
+
+    return program
 
 
 @contextmanager
 def _working_in(folder: Path) -> Iterator[None]:
-    before = Path.cwd()
+    before, modules = Path.cwd(), set(sys.modules)
     os.chdir(folder)
     sys.path.insert(0, str(folder))
     try:
@@ -39,6 +53,9 @@ def _working_in(folder: Path) -> Iterator[None]:
     finally:
         sys.path.remove(str(folder))
         os.chdir(before)
+        for name in set(sys.modules) - modules:
+            if Path(getattr(sys.modules[name], "__file__", None) or "").parent == folder:
+                del sys.modules[name]  # another root has a `settings` of its own
 
 
 def quiet_environment(home: Path) -> dict[str, str]:
@@ -64,6 +81,8 @@ def project_copy(folder: Path) -> Path:
     for name in ("infra", "components", "model_repository", "requirements.txt"):
         (folder / name).symlink_to(ROOT / name)
     (folder / ".venv").symlink_to(sys.prefix)  # where Pulumi.yaml says that the packages are
+    (folder / EXISTING_CLUSTER).parent.mkdir(parents=True)
+    (folder / EXISTING_CLUSTER).write_text(json.dumps(KUBECONFIG))
     return folder
 
 
@@ -144,7 +163,8 @@ class Stack:
 
 def reference_stack(name: str, home: Path, standins: Running) -> Stack:
     """A stack of the reference program with its real files, and test values for its secrets."""
-    stack = Stack(name, reference, home, standins, project_copy(home / "project"))
+    folder = project_copy(home / "project")
+    stack = Stack(name, reference(folder), home, standins, folder)
     stack.configure(SECRETS, secret=True)
     return stack
 

@@ -31,9 +31,6 @@ def must_precede(state: dict[str, Resource]) -> Iterator[tuple[str, str, str]]:
     objects = [urn for urn, item in state.items() if is_kubernetes_object(item)]
     node_groups = of(":NodeGroup$")
     clusters = of("aws:eks/cluster:Cluster$")
-    assert releases
-    assert node_groups
-    assert clusters
 
     for urn in objects:
         group = state[urn]["inputs"]["apiVersion"].split("/")[0]
@@ -54,6 +51,10 @@ def must_precede(state: dict[str, Resource]) -> Iterator[tuple[str, str, str]]:
     for cluster in clusters:
         for part in of("aws:ec2/(subnet:Subnet|vpc:Vpc)$"):
             yield "the cluster's network interfaces hold subnets", cluster, part
+    for namespace in of("^kubernetes:core/v1:Namespace$"):
+        for urn in objects:
+            if state[urn]["inputs"]["metadata"].get("namespace") == state[namespace]["inputs"]["metadata"]["name"]:
+                yield "a namespace that goes first takes along what is in it", urn, namespace
     for urn in [*objects, *releases]:
         for access in of("aws:eks/access(Entry|PolicyAssociation):"):
             yield "without access nobody can delete Kubernetes objects", urn, access

@@ -138,8 +138,9 @@ def totals(sums: Totals) -> Iterator[tuple[str, str]]:
         yield "nodes", f"{_span(sums.nodes)}: {kinds}"
     if sums.gpus["max"] or sums.gpus_claimed["max"]:
         replicas = _count(sums.replicas, "replica")
-        claim = f"; services claim {_span(sums.gpus_claimed)} with {replicas}" if sums.replicas["max"] else ""
-        yield "GPUs", f"{_span(sums.gpus)}{claim}"
+        claim = f"services claim {_span(sums.gpus_claimed)} with {replicas}" if sums.replicas["max"] else ""
+        made = _span(sums.gpus) if sums.gpus["max"] or not claim else ""  # none where the nodes exist already
+        yield "GPUs", "; ".join(filter(None, (made, claim)))
 
 
 # Formats ------------------------------------------------------------------------------------------------------------

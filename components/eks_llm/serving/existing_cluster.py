@@ -11,7 +11,7 @@ import pulumi_kubernetes as k8s
 from pydantic import AfterValidator, Field, field_validator
 
 from ..catalog.instances import INSTANCES, InstanceType
-from ..inputs import In, Model, Name, component_inputs, nearest
+from ..inputs import In, InvalidArgs, Model, Name, Problem, component_inputs, nearest
 from ..names import Namespace, checked
 
 # Arguments ----------------------------------------------------------------------------------------------------------
@@ -88,6 +88,16 @@ class _ExistingCluster(ExistingClusterInputs):
     identity: str
 
 
+# Builders -----------------------------------------------------------------------------------------------------------
+
+
+def chosen(kubeconfig: str, name: str) -> str:
+    """The kubeconfig, which is not empty: the provider would look for another, in the environment."""
+    if not kubeconfig.strip():
+        raise InvalidArgs(f'ExistingCluster "{name}"', [Problem("kubeconfig", "empty; give the text of a kubeconfig")])
+    return kubeconfig
+
+
 # Component ----------------------------------------------------------------------------------------------------------
 
 
@@ -102,7 +112,7 @@ class ExistingCluster(pulumi.ComponentResource):
         super().__init__("eks-llm:index:ExistingCluster", name, component_inputs(model, ExistingClusterInputs), opts)
         self.kubernetes = k8s.Provider(
             f"{name}-kubernetes",
-            kubeconfig=pulumi.Output.secret(model.kubeconfig),
+            kubeconfig=pulumi.Output.secret(model.kubeconfig).apply(lambda text: chosen(text, name)),
             cluster_identifier=model.identity,
             enable_server_side_apply=True,
             opts=pulumi.ResourceOptions(parent=self),
