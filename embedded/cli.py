@@ -8,12 +8,16 @@ Each command is a function here; its work is elsewhere. What goes wrong is said 
 
 import signal
 import sys
+from contextlib import suppress
 from types import FrameType
+from typing import Annotated
 
 import typer
+from rich.console import Console
 
+from . import view
 from .load.command import load
-from .platform import Platform
+from .platform import ENDING, Platform
 from .process import PlatformError
 from .serving_env import InstallError
 from .tools import ToolError
@@ -33,10 +37,41 @@ def say(line: str) -> None:
 
 
 @app.command()
+def up(
+    stack: Annotated[str, typer.Argument(help="Stack to bring up. One for AWS is left to `pulumi up`.")] = "local",
+) -> None:
+    """Start the platform and deploy a stack on it, or update the stack of one that is up."""
+    from . import up as bring_up  # Pulumi's SDKs take a second, which the other commands do not need
+    from .stack import Stack
+
+    found = Stack.find(stack)
+    if found.is_local:
+        bring_up.up(Platform(), found, say)
+    else:
+        bring_up.elsewhere(found)
+
+
+@app.command()
 def status() -> None:
-    """Show what runs."""
-    for name, pid in Platform().status().items():
-        say(f"{name:26} {f'pid {pid}' if pid else 'not running'}")
+    """Show processes, nodes, pods, and how the services scale."""
+    view.show(Platform(), Console(highlight=False))
+
+
+@app.command()
+def logs(
+    name: Annotated[str | None, typer.Argument(help="A process, a pod, or a service. Default: all.")] = None,
+    *,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is added.")] = False,
+    tail: Annotated[int | None, typer.Option(min=0, metavar="N", help="Only the last lines of each.")] = None,
+) -> None:
+    """Show what processes and pods write."""
+    from . import logs as log
+
+    home = Platform().home
+    several = len(log.chosen(home, name)) > 1
+    with suppress(BrokenPipeError):  # the reader, such as `head`, has enough
+        for source, line in log.lines(lambda: log.chosen(home, name), follow=follow, tail=tail):
+            print(f"{source}: {line}" if several else line, flush=follow)
 
 
 @app.command()
@@ -50,11 +85,11 @@ app.command()(load)
 
 def main() -> None:
     """Entry point. Exit status 1 after an error, 130 after Ctrl-C, SIGTERM, or the end of the terminal."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in ENDING:
         signal.signal(number, _interrupt)
     try:
         app(prog_name="./dev")
-    except (PlatformError, ToolError, InstallError) as error:
+    except (PlatformError, ToolError, InstallError, OSError) as error:  # OSError: the disk is full, among others
         print(error, file=sys.stderr)
         sys.exit(1)
 

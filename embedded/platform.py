@@ -1,17 +1,15 @@
-"""The whole platform on one machine: `up`, `down` and `status`.
+"""The whole platform on one machine: all of its processes, in order, and their state folder.
 
-    python -m embedded.platform up | down | status
-
-The command line starts one local node of a pool `local`; other shapes are for callers of `Platform.up`.
-
-Everything it starts and writes is below `.local/platform/` of this checkout. `up` leaves the platform running and
-returns; when it fails or is interrupted, it leaves nothing. One command at a time: a lock says so.
+Everything it starts and writes is below `.local/platform/` of this checkout, or below the folder that `EKS_LLM_HOME`
+names. `up` leaves the platform running and returns; when it fails or is interrupted, it leaves nothing. One command at
+a time: a lock says so.
 """
 
 import fcntl
 import os
 import shutil
-import sys
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +23,7 @@ from .keda import PARTS as KEDA_PARTS
 from .keda import Keda
 from .kube_state_metrics import PROCESS as KUBE_STATE_METRICS
 from .kube_state_metrics import KubeStateMetrics
-from .nodes import Nodes, add, gpu_node
+from .nodes import Nodes, add
 from .process import PlatformError, pid_of, recorded, stop
 from .prometheus import PARTS as PROMETHEUS_PARTS
 from .prometheus import Prometheus
@@ -33,11 +31,13 @@ from .runner import PROCESS as RUNNER
 from .runner import PodRunner
 from .services import PROCESS as PROXY
 from .services import ServiceProxy
-from .tools import ToolError
 
-HOME = Path(__file__).parents[1] / ".local" / "platform"
+HOME = Path(os.environ.get("EKS_LLM_HOME") or Path(__file__).parents[1] / ".local" / "platform").absolute()
 ALL = (*PARTS, "kwok", *PROMETHEUS_PARTS, *KEDA_PARTS, KUBE_STATE_METRICS, RUNNER, PROXY)
 """Names of all processes of a complete platform."""
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a command: Ctrl-C, `kill`, the end of its terminal."""
 
 Progress = Callable[[str], None]
 
@@ -66,28 +66,33 @@ class Platform:
 
     def up(self, shape: Shape, base_port: int = ports.DEFAULT_BASE, progress: Progress = lambda _: None) -> None:
         """Starts what is not running. Raises `PlatformError` or `ToolError`, and then leaves nothing."""
-        with self._lock():
-            begin = time.monotonic()
-            if self.is_up():
-                progress("the platform is up already")
-                return
-            if recorded(self.home):
-                progress("an earlier run was killed: ending what it left, and starting afresh")
-            self._clear()
-            try:
-                self._start(shape, base_port, progress)
-            except BaseException:  # Ctrl-C too
-                progress("stopping what was started")
-                self._clear(keep_logs=True)
-                raise
-            progress(f"platform up in {time.monotonic() - begin:.1f} s")
+        with self.locked():
+            self.start(shape, base_port, progress)
 
     def down(self, progress: Progress = lambda _: None) -> None:
         """Ends all processes and removes their state. Logs stay until the next `up`."""
-        with self._lock():
+        with self.locked():
             begin = time.monotonic()
-            self._clear(keep_logs=True)
+            self.clear()
             progress(f"platform down in {time.monotonic() - begin:.1f} s")
+
+    def start(self, shape: Shape, base_port: int, progress: Progress) -> bool:
+        """As `up`, for callers that hold the lock. False if it was up already."""
+        begin = time.monotonic()
+        if self.is_up():
+            progress("the platform is up already")
+            return False
+        if recorded(self.home):
+            progress("an earlier run was killed: ending what it left, and starting afresh")
+        self.clear(logs=True)
+        try:
+            self._start(shape, base_port, progress)
+        except BaseException:  # Ctrl-C too
+            progress("stopping what was started")
+            self.clear()
+            raise
+        progress(f"platform up in {time.monotonic() - begin:.1f} s")
+        return True
 
     def is_up(self) -> bool:
         return all(pid_of(self.home, name) for name in ALL)
@@ -111,20 +116,24 @@ class Platform:
         Keda(plane).start(progress)
         KubeStateMetrics(plane).start(progress)
 
-    def _clear(self, keep_logs: bool = False) -> None:
-        """Ends every recorded process, those with clients first, and removes all state."""
-        names = recorded(self.home)
-        last = [name for name in ("kube-apiserver", "etcd") if name in names]
-        stop(self.home, [name for name in names if name not in last])
-        for name in last:
-            stop(self.home, [name])
-        for entry in self.home.glob("*"):
-            if entry.name == "lock" or (keep_logs and entry.name == "logs"):
-                continue
-            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    def clear(self, logs: bool = False) -> None:
+        """Ends every recorded process, those with clients first, and removes all state; with `logs`, these too.
+
+        Another Ctrl-C meanwhile changes nothing. For callers that hold the lock.
+        """
+        with _uninterrupted():
+            names = recorded(self.home)
+            last = [name for name in ("kube-apiserver", "etcd") if name in names]
+            stop(self.home, [name for name in names if name not in last])
+            for name in last:
+                stop(self.home, [name])
+            for entry in self.home.glob("*"):
+                if entry.name == "lock" or (entry.name == "logs" and not logs):
+                    continue
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
     @contextmanager
-    def _lock(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """One command at a time. The kernel frees the lock when its holder ends, however it ends."""
         self.home.mkdir(parents=True, exist_ok=True)
         with (self.home / "lock").open("a+") as file:
@@ -142,36 +151,15 @@ class Platform:
             yield
 
 
-def main(arguments: list[str]) -> int:
-    if len(arguments) != 1 or arguments[0] not in ("up", "down", "status"):
-        print("usage: python -m embedded.platform up | down | status", file=sys.stderr)
-        return 2
-    platform = Platform()
-
-    def say(line: str) -> None:
-        print(line, flush=True)
-
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """What else would end this process is ignored. Threads beside the first get no signals anyway."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING}
     try:
-        if arguments[0] == "up":
-            base = os.environ.get("EKS_LLM_PORTS", str(ports.DEFAULT_BASE))
-            if not base.isdigit() or not 1024 <= int(base) <= 32000:
-                raise PlatformError(f"EKS_LLM_PORTS={base}: not the first port of a block, 1024 to 32000")
-            node = gpu_node("local", "p4d.24xlarge", "local", 0, fake=False)
-            platform.up(Shape([node], [], {}), int(base), say)
-            say(f"KUBECONFIG={platform.kubeconfig}")
-        elif arguments[0] == "down":
-            platform.down(say)
-        else:
-            for name, pid in platform.status().items():
-                say(f"{name:26} {f'pid {pid}' if pid else 'not running'}")
-    except (PlatformError, ToolError) as error:
-        print(error, file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("\ninterrupted; nothing is left running", file=sys.stderr)
-        return 130
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

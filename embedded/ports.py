@@ -1,5 +1,6 @@
 """Ports of the platform on the loopback interface: a block of consecutive numbers, each with one user."""
 
+import os
 import socket
 
 from .process import PlatformError
@@ -26,6 +27,14 @@ USERS = (
     "kube-state-metrics",
     "kube-state-metrics-telemetry",
 )
+
+
+def chosen_base() -> int:
+    """The first port of the block that `EKS_LLM_PORTS` names, or the default. Raises `PlatformError`."""
+    text = os.environ.get("EKS_LLM_PORTS") or str(DEFAULT_BASE)
+    if not text.isdecimal() or not 1024 <= int(text) <= 32000:
+        raise PlatformError(f"EKS_LLM_PORTS={text}: not the first port of a block, 1024 to 32000")
+    return int(text)
 
 
 def allot(base: int = DEFAULT_BASE) -> dict[str, int]:

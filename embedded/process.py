@@ -106,23 +106,31 @@ def pid_of(home: Path, name: str) -> int | None:
 def stop(home: Path, names: Iterable[str], grace: float = 5) -> None:
     """Ends the named processes and whatever they started in their sessions: SIGTERM to all, SIGKILL after `grace`."""
     names = list(names)
-    pids = {name: pid for name in names if (pid := pid_of(home, name))}
+    # Whole sessions, as groups are not enough: Pulumi gives its plugins groups of their own.
+    left = _sessions({pid for name in names if (pid := pid_of(home, name))})
     for sent, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, 5.0)):
-        for pid in pids.values():
-            _signal_group(pid, sent)
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, sent)
         deadline = time.monotonic() + patience
-        while pids and time.monotonic() < deadline:
-            pids = {name: pid for name, pid in pids.items() if not _gone(pid)}
+        while left and time.monotonic() < deadline:
+            left = [pid for pid in left if not _gone(pid)]
             time.sleep(0.02)
-    if pids:
-        raise PlatformError(f"{', '.join(pids)} did not end; see their processes: {', '.join(map(str, pids.values()))}")
+    if left:
+        raise PlatformError(f"processes of {', '.join(names)} did not end: {', '.join(map(str, left))}")
     for name in names:
         (home / "run" / f"{name}.json").unlink(missing_ok=True)
 
 
-def _signal_group(pid: int, what: signal.Signals) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(pid, what)
+def _sessions(leaders: set[int]) -> list[int]:
+    """All processes in the sessions of these."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if leaders and folder.name.isdecimal():
+            with suppress(ProcessLookupError):
+                if os.getsid(int(folder.name)) in leaders:
+                    found.append(int(folder.name))
+    return found
 
 
 def _gone(pid: int) -> bool:

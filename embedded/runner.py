@@ -14,6 +14,7 @@ probes, postStart hooks, envFrom, volumes other than configMap, secret, emptyDir
 
 import itertools
 import json
+import os
 import signal
 import sys
 import threading
@@ -155,6 +156,8 @@ def main(home: Path) -> None:
     kubelet = Kubelet(Api(plane.kubeconfig), home, local_nodes, load(home / "images.json"))
     signal.signal(signal.SIGTERM, kubelet.stop)
     kubelet.run()
+    sys.stdout.flush()
+    os._exit(0)  # threads of pods that were killed may still say so, which an ordinary end does not survive
 
 
 if __name__ == "__main__":

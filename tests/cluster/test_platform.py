@@ -91,7 +91,7 @@ def test_a_second_command_meanwhile_is_refused(tmp_path: Path) -> None:
     platform, inside, over = Platform(tmp_path), threading.Event(), threading.Event()
 
     def hold() -> None:
-        with platform._lock():
+        with platform.locked():
             inside.set()
             over.wait()
 

@@ -1,6 +1,9 @@
 """A service as it goes to EKS, in the pod runner: real vLLM behind real probes, scraped by Prometheus, read by KEDA."""
 
 import json
+import re
+import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,16 +101,17 @@ def test_it_becomes_available_and_streams(deployed: Runtime, api: Api) -> None:
     assert len(complete(api, deployed)) > 2  # a stream: one event may hold several of the eight tokens
 
 
-def complete(api: Api, runtime: Runtime) -> list[str]:
-    """The events of a streamed answer of eight tokens."""
+def complete(api: Api, runtime: Runtime, tokens: int = 8) -> list[str]:
+    """The events of a streamed answer."""
     host, port = address(api, NAMESPACE, NAME, "http")
     prompt, sampling = "The quick brown fox", {"ignore_eos": True, "temperature": 0}
     if runtime is Runtime.OPENAI:
         path = "/v1/completions"
-        body = {"model": NAME, "prompt": prompt, "max_tokens": 8, "stream": True, **sampling}
+        body = {"model": NAME, "prompt": prompt, "max_tokens": tokens, "stream": True, **sampling}
+        body["stream_options"] = {"include_usage": True}
     else:
         path = "/v2/models/llm/generate_stream"
-        body = {"PROMPT": prompt, "MAX_TOKENS": 8, "STREAM": True, "SAMPLING_PARAMETERS": json.dumps(sampling)}
+        body = {"PROMPT": prompt, "MAX_TOKENS": tokens, "STREAM": True, "SAMPLING_PARAMETERS": json.dumps(sampling)}
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(f"http://{host}:{port}{path}", json.dumps(body).encode(), headers)
     with urllib.request.urlopen(request, timeout=60) as response:
@@ -131,3 +135,38 @@ def test_its_demand_reaches_the_autoscaler(deployed: Runtime, api: Api, promethe
     assert len(names) == 2  # demand and KV cache
     scaler = api.get("keda.sh/v1alpha1", "ScaledObject", NAME, NAMESPACE)
     assert {item["type"]: item["status"] for item in scaler["status"]["conditions"]}["Ready"] == "True"
+
+
+def test_a_pod_drains_without_losing_a_stream(deployed: Runtime, api: Api, runner: PodRunner) -> None:
+    """Its preStop keeps it serving, SIGTERM lets its streams end: a long one that runs ends complete."""
+    (pod,) = api.list("v1", "Pod", NAMESPACE)
+    api.wait("the Service's listener", lambda: complete(api, deployed), timeout=20)
+    streams: list[list[str]] = []
+    clients = [threading.Thread(target=lambda: streams.append(complete(api, deployed, tokens=200))) for _ in range(4)]
+    for client in clients:
+        client.start()
+    time.sleep(0.3)
+    api.delete(pod)
+    for client in clients:
+        client.join(timeout=60)
+    assert [tokens(stream) for stream in streams] == [200] * 4
+    name = pod["metadata"]["name"]
+
+    def gone() -> bool:
+        return name not in [item["metadata"]["name"] for item in api.list("v1", "Pod", NAMESPACE)]
+
+    api.wait("the pod is gone", gone, timeout=120)
+    log = (runner.plane.home / "logs" / "pod-runner.log").read_text()
+    ended = re.findall(rf"{NAMESPACE}/{name}: container \S+ ended with exit code (\d+)", log)
+    assert ended[-1] == "0"  # neither killed at the end of its grace period, nor by the signal
+    events = [
+        event["message"] for event in api.list("v1", "Event", NAMESPACE) if event["reason"] == "FailedPreStopHook"
+    ]
+    assert events == []
+
+
+def tokens(events: list[str]) -> int:
+    """The number of tokens that the last event of a complete stream reports."""
+    last = [json.loads(event.removeprefix("data: ")) for event in events if event != "data: [DONE]"][-1]
+    usage = last.get("USAGE") or last.get("usage")
+    return (json.loads(usage) if isinstance(usage, str) else usage)["completion_tokens"]
