@@ -1,24 +1,37 @@
 """`Monitoring`: Prometheus and Alertmanager on volumes that survive their pods, and Grafana, which keeps nothing."""
 
 import math
+import re
 from typing import Any, NotRequired, TypedDict
 
 import pulumi
 import pulumi_kubernetes as k8s
 from pulumi_kubernetes.helm.v3 import Release
-from pydantic import Field, field_validator
+from pydantic import AwareDatetime, Field, field_validator
 
+from ..dashboards import sidecar
+from ..dashboards.autoscaling import autoscaling
+from ..dashboards.cold_start import cold_start
+from ..dashboards.gpus import gpus
+from ..dashboards.nodes import nodes
+from ..dashboards.overview import overview
 from ..inputs import In, Model, Size, component_inputs
 from ..names import checked
+from ..rules import RUNBOOKS
+from . import rules
 from ._helm import PodSecurity, namespace, release
 
 NAMESPACE = "monitoring"
 STORAGE_CLASS = "gp3-encrypted"
 GRAFANA_SECRET = "grafana-admin"  # noqa: S105 the name of a Secret
-DASHBOARD_LABELS = {"grafana_dashboard": "1"}
-"""Labels of a ConfigMap whose keys `*.json` Grafana shows as dashboards, from any namespace."""
-FOLDER_ANNOTATION = "grafana_folder"
-"""Annotation of such a ConfigMap that names the dashboards' folder."""
+DASHBOARDS = {
+    "overview": overview,
+    "autoscaling": autoscaling,
+    "cold-start": cold_start,
+    "gpus": gpus,
+    "nodes": nodes,
+}
+"""What shows the whole platform; each service adds its own."""
 PROMETHEUS_URL = f"http://kube-prometheus-stack-prometheus.{NAMESPACE}.svc:9090"
 """Follows from the release's name. Source: the chart's `_helpers.tpl`."""
 
@@ -38,6 +51,12 @@ class MonitoringArgs(TypedDict):
     memory: NotRequired[str]
     """Memory of Prometheus, requested and limited, e.g. `8GiB`, at least `1GiB`. Default `4GiB`, good for about half a
     million series (some 8 KiB each, a rule of thumb)."""
+    runbooks: NotRequired[str]
+    """Web address below which alerts find their runbooks, as `<address>/<alert>.md`. Default: docs/runbooks/ of this
+    repository, whose owner you fill in."""
+    capacity_blocks: NotRequired[dict[str, str]]
+    """Pools and when their capacity block ends, e.g. `2026-12-14T11:30:00Z`, which becomes an alert ahead of it.
+    Default: none."""
 
 
 class MonitoringSettings(Model):
@@ -46,6 +65,7 @@ class MonitoringSettings(Model):
     retention_days: int = Field(default=15, ge=1)
     volume: Size = Size(100)
     memory: Size = Size(4)
+    runbooks: str = RUNBOOKS
 
     @field_validator("volume")
     @classmethod
@@ -61,9 +81,17 @@ class MonitoringSettings(Model):
             raise ValueError("below 1GiB Prometheus is killed: the cluster's own metrics need about that")
         return memory
 
+    @field_validator("runbooks")
+    @classmethod
+    def _web_address(cls, address: str) -> str:
+        if not re.match(r"https?://[^/\s]+", address):
+            raise ValueError("not a web address such as https://wiki.example.com/runbooks")
+        return address
+
 
 class _Monitoring(MonitoringSettings):
     grafana_admin_password: In[str]
+    capacity_blocks: dict[str, AwareDatetime] = {}
 
 
 # Builders -----------------------------------------------------------------------------------------------------------
@@ -135,6 +163,7 @@ def monitoring_values(settings: MonitoringSettings) -> dict[str, Any]:
                 "resources": {"requests": {"cpu": "500m", "memory": memory}, "limits": {"memory": memory}},
             }
         },
+        "kube-state-metrics": scaled_object_states(),
         # Silences and notification state.
         "alertmanager": {"alertmanagerSpec": {"storage": volume_claim(Size(2))}},
         # Ignore: an operator that is down must not block changes of services, whose rules are tested before.
@@ -143,11 +172,60 @@ def monitoring_values(settings: MonitoringSettings) -> dict[str, Any]:
             "admin": {"existingSecret": GRAFANA_SECRET, "userKey": "admin-user", "passwordKey": "admin-password"},
             "sidecar": {
                 "dashboards": {
-                    "folderAnnotation": FOLDER_ANNOTATION,
+                    "folderAnnotation": sidecar.FOLDER_ANNOTATION,
                     # The annotation alone makes directories that Grafana does not read.
                     "provider": {"foldersFromFilesStructure": True},
                 }
             },
+        },
+    }
+
+
+def dashboards(runbooks: str) -> dict[str, dict[str, Any]]:
+    """ConfigMaps of the dashboards of the whole platform, by name. `runbooks`: the web address of docs/runbooks/."""
+    return {
+        name: {
+            "metadata": {
+                "name": f"eks-llm-{name}",
+                "namespace": NAMESPACE,
+                "labels": sidecar.LABELS,
+                "annotations": sidecar.ANNOTATIONS,
+            },
+            "data": sidecar.data(board(runbooks)),
+        }
+        for name, board in DASHBOARDS.items()
+    }
+
+
+def scaled_object_states() -> dict[str, Any]:
+    """Values that make kube-state-metrics export the conditions of ScaledObjects: KEDA itself has no metric of a
+    fallback. Source: kube-state-metrics, docs/metrics/extend/customresourcestate-metrics.md.
+    """
+    condition = {
+        "type": "Gauge",
+        "gauge": {
+            "path": ["status", "conditions"],
+            "labelsFromPath": {"type": ["type"]},
+            "valueFrom": ["status"],  # True is 1; False and Unknown are 0
+        },
+    }
+    resource = {
+        "groupVersionKind": {"group": "keda.sh", "version": "v1alpha1", "kind": "ScaledObject"},
+        "labelsFromPath": {"namespace": ["metadata", "namespace"], "scaledobject": ["metadata", "name"]},
+        "metrics": [
+            {"name": "scaledobject_status_condition", "help": "Conditions of a ScaledObject", "each": condition}
+        ],
+    }
+    reads = (("keda.sh", "scaledobjects"), ("apiextensions.k8s.io", "customresourcedefinitions"))
+    return {
+        "customResourceState": {
+            "enabled": True,
+            "config": {"kind": "CustomResourceStateMetrics", "spec": {"resources": [resource]}},
+        },
+        "rbac": {
+            "extraRules": [
+                {"apiGroups": [group], "resources": [kind], "verbs": ["list", "watch"]} for group, kind in reads
+            ]
         },
     }
 
@@ -194,5 +272,20 @@ class Monitoring(pulumi.ComponentResource):
             parent=self,
             depends_on=[storage, admin, crds],
         )
+        rule = rules.prometheus_rule(NAMESPACE, capacity_blocks=model.capacity_blocks, runbooks=model.runbooks)
+        k8s.apiextensions.CustomResource(
+            f"{name}-alerts",
+            api_version=rule["apiVersion"],
+            kind=rule["kind"],
+            metadata=rule["metadata"],
+            spec=rule["spec"],
+            opts=pulumi.ResourceOptions(parent=self, depends_on=[self.release, crds]),
+        )
+        for board, config_map in dashboards(model.runbooks).items():
+            k8s.core.v1.ConfigMap(
+                f"{name}-dashboard-{board}",
+                **config_map,
+                opts=pulumi.ResourceOptions(parent=self, depends_on=[own]),
+            )
         self.prometheus_url = self.release.name.apply(lambda _: PROMETHEUS_URL)
         self.register_outputs({"prometheusUrl": self.prometheus_url})

@@ -2,7 +2,7 @@
 
 from typing import Any, NotRequired, TypedDict
 
-from pydantic import field_validator
+from pydantic import ValidationInfo, field_validator
 
 from .. import metrics
 from ..inputs import Duration, Model
@@ -20,6 +20,8 @@ class SloArgs(TypedDict):
 
 LEAST_SLO = 0.001
 """Seconds; faster is no answer of a network."""
+LONGEST_SLO = {"ttft_p99": metrics.TTFT_BUCKETS[-1], "tpot_p99": metrics.TPOT_BUCKETS[-1]}
+"""Seconds; slower requests are not told apart by vLLM's histograms."""
 
 
 class Slo(Model):
@@ -28,9 +30,11 @@ class Slo(Model):
 
     @field_validator("ttft_p99", "tpot_p99")
     @classmethod
-    def _some_time(cls, value: Duration | None) -> Duration | None:
+    def _some_time(cls, value: Duration | None, info: ValidationInfo) -> Duration | None:
         if value is not None and value < LEAST_SLO:
             raise ValueError("an SLO is at least 1ms; leave it out for no alert")
+        if value is not None and value > (longest := LONGEST_SLO[info.field_name or ""]):
+            raise ValueError(f"vLLM's histogram ends at {longest:g}s, so nothing could alert on a longer time")
         return value
 
 
