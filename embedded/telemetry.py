@@ -33,6 +33,8 @@ class Scaling:
 
     least: int
     most: int
+    triggers: list[str]
+    """Names of its triggers, in their order: the HPA calls the first one's metric `s0-…`."""
     thresholds: dict[str, float]
     """Target per replica, by the trigger's name: `demand` in requests, `kv-cache` in percent."""
     window: float
@@ -143,15 +145,12 @@ def scaling(scaled_object: Manifest) -> Scaling:
     """The policy of a ScaledObject. Sources of defaults: KEDA's ScaledObject, Kubernetes' HPA."""
     spec = scaled_object["spec"]
     behavior = spec.get("advanced", {}).get("horizontalPodAutoscalerConfig", {}).get("behavior", {})
-    thresholds = {
-        trigger.get("name", trigger["type"]): float(trigger["metadata"]["threshold"])
-        for trigger in spec["triggers"]
-        if "threshold" in trigger["metadata"]
-    }
+    triggers = {trigger.get("name", trigger["type"]): trigger["metadata"] for trigger in spec["triggers"]}
     return Scaling(
         least=spec.get("minReplicaCount", 0),
         most=spec.get("maxReplicaCount", 100),
-        thresholds=thresholds,
+        triggers=list(triggers),
+        thresholds={name: float(data["threshold"]) for name, data in triggers.items() if "threshold" in data},
         window=behavior.get("scaleDown", {}).get("stabilizationWindowSeconds", 300),
     )
 
