@@ -9,7 +9,8 @@ which is what makes it bare). CPU is read from /proc for every process of a path
     front       what is between client and engine: tritonserver and its stubs, API servers, or the bare process
     client      the load generator
 On a CPU the tiny model shows the overhead at its worst: a token costs next to nothing. On a GPU pass --model and
---engine '{"gpu_memory_utilization": 0.3}' (three engines share it).
+--engine '{"gpu_memory_utilization": 0.3}' (three engines share it). The report is written after every row, so
+that a run that is cut keeps what it has measured.
 """
 
 import argparse
@@ -28,8 +29,10 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks.gpu import sampler as gpu  # noqa: E402
 from embedded import serving_env  # noqa: E402
 
+LOADS = ("uniform", "reference", "steady", "prefix")
 PATHS = ("bare", "serve", "grpc", "http")
 ENGINE_PROCESSES = ("EngineCore", "VLLM::Worker", "engine_process")
 """Parts of their command lines; API servers are named `VLLM::APIServer_0` and so on."""
@@ -42,29 +45,40 @@ def main() -> None:
     if Path(sys.executable) != environment.python:  # vLLM and tritonclient are there
         os.execve(environment.python, [str(environment.python), *sys.argv], {**os.environ, **environment.variables()})
     with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
-        ports = _start(options, Path(scratch), stack)
-        for path in options.paths:  # compile, fill caches
-            _run(path, ports, 4, 8, options)
-        rows = []
-        for concurrency in options.concurrency:
-            requests = max(concurrency * options.rounds, options.rounds * 4)
-            for repeat in range(options.repeats):
-                for path in _rotated(options.paths, repeat):
-                    rows.append(_run(path, ports, concurrency, requests, options) | {"repeat": repeat})
-                    print(_line(rows[-1]), file=sys.stderr, flush=True)
-    report = {
-        "command": f"./dev bench serving {' '.join(sys.argv[1:])}".strip(),
-        "machine": {"cpus": os.cpu_count(), "load": os.getloadavg()},
-        "versions": _versions(),
-        "rows": rows,
-        "summary": _summary(rows),
-    }
-    if options.output:
-        Path(options.output).write_text(json.dumps(report, indent=1) + "\n")
-    print(_table(report["summary"]))
+        servers = start(options, Path(scratch), stack)
+        rows: list[dict[str, Any]] = []
+        for row in measurements(options, servers):
+            rows.append(row)
+            print(line(row), file=sys.stderr, flush=True)
+            if options.output:
+                report = {
+                    "command": f"./dev bench serving {' '.join(sys.argv[1:])}".strip(),
+                    "machine": machine(),
+                    "versions": versions(),
+                    "engine": servers.get("facts", {}),
+                    "rows": rows,
+                    "summary": summary(rows),
+                }
+                Path(options.output).write_text(json.dumps(report, indent=1) + "\n")
+    print(_table(summary(rows)))
+
+
+def measurements(options: argparse.Namespace, servers: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every path at every concurrency, in turns, so often as asked for."""
+    for path in options.paths:  # compile, fill caches
+        run(path, servers, 4, 8, options)
+    for concurrency in options.concurrency:
+        requests = max(concurrency * options.rounds, options.rounds * 4)
+        for repeat in range(options.repeats):
+            for path in _rotated(options.paths, repeat):
+                yield run(path, servers, concurrency, requests, options) | {"repeat": repeat}
 
 
 def _options() -> argparse.Namespace:
+    return parser().parse_args()
+
+
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     split = lambda kind: lambda text: [kind(part) for part in text.split(",")]  # noqa: E731
     parser.add_argument("--paths", type=split(str), default=list(PATHS))
@@ -73,57 +87,78 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="requests per stream")
     parser.add_argument("--tokens", type=int, default=128, help="tokens of each answer")
     parser.add_argument("--prompt", type=int, default=40, help="characters of each prompt")
-    parser.add_argument(
-        "--load", choices=["uniform", "reference"], default="uniform", help="see serving_clients.prompts"
-    )
+    parser.add_argument("--load", choices=LOADS, default="uniform", help="see serving_clients.prompts")
+    parser.add_argument("--ramp", type=float, help="seconds over which the streams come; default 0.01 per stream")
     parser.add_argument("--frontends", type=int, default=2, help="Triton instances, and API servers of vllm serve")
     parser.add_argument("--clients", type=int, default=1, help="client processes")
     parser.add_argument("--model", help="model directory; default: the tiny model of the tests")
     parser.add_argument("--engine", type=json.loads, default={}, help="JSON: changes to the engine's arguments")
     parser.add_argument("--output", help="file for the report in JSON")
-    return parser.parse_args()
+    return parser
 
 
 # Servers ------------------------------------------------------------------------------------------------------------
 
 
-def _start(options: argparse.Namespace, scratch: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
-    from tests.serving import tiny_model
-    from tests.serving.server import Server, engine_document, free_port
+def start(options: argparse.Namespace, scratch: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
+    """Starts what the paths need; returns ports, pids and the bare process, by path."""
+    from embedded import tiny_model
+    from tests.serving.server import engine_document
 
     model = Path(options.model) if options.model else tiny_model.make(scratch / "model", ascii_only=True)
     document = engine_document(model, frontends=options.frontends, engine=options.engine)
     document["limits"] |= {"maxQueuedRequests": 10_000, "maxQueuedTokens": 10_000_000, "requestTimeoutSeconds": 300}
     if options.model:
         document["engine"] = {**document["engine"], "dtype": "auto", "enforce_eager": False, **options.engine}
-    ports: dict[str, Any] = {"model": str(model)}
+    servers: dict[str, Any] = {}
     if {"grpc", "http"} & set(options.paths):
-        server = Server(scratch / "triton", document)
-        stack.callback(server.stop)
-        server.start()
-        assert server.process
-        ports |= {"grpc": server.grpc, "http": server.http, "triton_pid": server.process.pid}
+        servers |= _start_triton(document, scratch, stack)
     if "serve" in options.paths:
-        ports["serve"] = free_port()
-        command = [
-            sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", str(model), "--served-model-name=tiny",
-            "--host=127.0.0.1", f"--port={ports['serve']}", f"--api-server-count={options.frontends}",
-            "--disable-uvicorn-access-log", *_flags(document["engine"]),
-        ]  # fmt: skip
-        with (scratch / "serve.log").open("wb") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log)
-        stack.callback(_end, process)
-        ports["serve_pid"] = process.pid
-        _wait_http(f"http://127.0.0.1:{ports['serve']}/health", process, scratch / "serve.log")
+        servers |= _start_vllm_serve(document, scratch, stack)
     if "bare" in options.paths:
+        bare = spawn_bare(scratch / "bare.log", stack)
+        servers |= {"bare": bare, "facts": tell(bare, {"model": str(model), "engine": document["engine"]})}
+    return servers
+
+
+def _start_triton(document: dict[str, Any], scratch: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
+    from tests.serving.server import Server
+
+    server = Server(scratch / "triton", document)
+    stack.callback(server.stop)
+    server.start()
+    assert server.process
+    return {"grpc": server.grpc, "http": server.http, "triton_pid": server.process.pid, "triton_log": server.log}
+
+
+def _start_vllm_serve(document: dict[str, Any], scratch: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
+    from tests.serving.server import free_port
+
+    port = free_port()
+    command = [
+        sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", document["model"], "--served-model-name=tiny",
+        "--host=127.0.0.1", f"--port={port}", f"--api-server-count={document['frontends']}",
+        "--disable-uvicorn-access-log", *_flags(document["engine"]),
+    ]  # fmt: skip
+    with (scratch / "serve.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    stack.callback(end, process)
+    _wait_http(f"http://127.0.0.1:{port}/health", process, scratch / "serve.log")
+    return {"serve": port, "serve_pid": process.pid}
+
+
+def spawn_bare(log: Path, stack: contextlib.ExitStack) -> "subprocess.Popen[str]":
+    """A process that imports vLLM at once and takes its engine's arguments as its first message."""
+    with log.open("w") as file:
         bare = subprocess.Popen(
-            [sys.executable, __file__.replace("serving.py", "serving_clients.py"), "bare"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, stderr=(scratch / "bare.log").open("w"),
-        )  # fmt: skip
-        stack.callback(_end, bare)
-        ports["bare"] = bare
-        _tell(bare, {"model": str(model), "engine": document["engine"]})
-    return ports
+            [sys.executable, str(Path(__file__).with_name("serving_clients.py")), "bare"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            stderr=file,
+        )
+    stack.callback(end, bare)
+    return bare
 
 
 def _flags(engine: dict[str, Any]) -> Iterator[str]:
@@ -148,7 +183,7 @@ def _wait_http(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
     sys.exit(f"not ready: {url}")
 
 
-def _tell(process: subprocess.Popen[str], message: dict[str, Any]) -> dict[str, Any]:
+def tell(process: subprocess.Popen[str], message: dict[str, Any]) -> dict[str, Any]:
     assert process.stdin
     assert process.stdout
     process.stdin.write(json.dumps(message) + "\n")
@@ -159,7 +194,7 @@ def _tell(process: subprocess.Popen[str], message: dict[str, Any]) -> dict[str, 
     raise RuntimeError("a client ended early; see its log")
 
 
-def _end(process: subprocess.Popen[Any]) -> None:
+def end(process: subprocess.Popen[Any]) -> None:
     if process.stdin:
         process.stdin.close()  # the bare process stops its engine then; a signal would leave the engine behind
     else:
@@ -172,30 +207,30 @@ def _end(process: subprocess.Popen[Any]) -> None:
 # One measurement ----------------------------------------------------------------------------------------------------
 
 
-def _run(
-    path: str, ports: dict[str, Any], concurrency: int, requests: int, options: argparse.Namespace
+def run(
+    path: str, servers: dict[str, Any], concurrency: int, requests: int, options: argparse.Namespace
 ) -> dict[str, Any]:
+    # Streams come one by one; a burst would measure its own prefill only.
+    ramp = 0.01 * concurrency if options.ramp is None else options.ramp
     clients = min(options.clients, concurrency)  # bare has them as tasks inside, with the same prompts
     tasks = [
         {
             "path": path,
-            "port": ports[path] if path != "bare" else 0,
+            "port": servers[path] if path != "bare" else 0,
             "concurrency": concurrency // clients,
             "requests": requests // clients,
             "tokens": options.tokens,
             "prompt": options.prompt,
             "load": options.load,
-            "stagger": 0.01 * clients,  # streams come one by one; a burst would measure its own prefill only
+            "stagger": ramp / (concurrency // clients),
             "seed": number,
         }
         for number in range(clients)
     ]
-    root = {"bare": lambda: ports["bare"].pid, "serve": lambda: ports["serve_pid"]}.get(
-        path, lambda: ports["triton_pid"]
-    )()
-    processes = _tree(root)
+    processes = _tree(_root(path, servers))
     before = {pid: _cpu(pid) for pid in processes}
-    results = _bare(ports["bare"], tasks) if path == "bare" else _load(tasks)
+    with gpu.Sampler() as sampler:
+        results = _bare(servers["bare"], tasks) if path == "bare" else _load(tasks)
     used = {"engine": 0.0, "front": 0.0}
     for pid, name in processes.items():
         kind = "engine" if any(part in name for part in ENGINE_PROCESSES) else "front"
@@ -209,23 +244,31 @@ def _run(
         "path": path,
         "concurrency": concurrency,
         "tokens_per_second": tokens / seconds,
-        "ttft_p50_ms": _percentile(first, 0.5),
-        "ttft_p99_ms": _percentile(first, 0.99),
-        "tpot_p50_ms": _percentile(tpot, 0.5),
-        "tpot_p99_ms": _percentile(tpot, 0.99),
-        "itl_p50_ms": _percentile(gaps, 0.5),
-        "itl_p99_ms": _percentile(gaps, 0.99),
+        "requests": len(first),
+        **{
+            f"{name}_p{share * 100:.0f}_ms": percentile(values, share)
+            for name, values in (("ttft", first), ("tpot", tpot), ("itl", gaps))
+            for share in (0.5, 0.95, 0.99)
+        },
         "front_us_per_token": used["front"] / tokens * 1e6,
         "engine_us_per_token": used["engine"] / tokens * 1e6,
         "client_us_per_token": 0.0 if path == "bare" else sum(result["cpu"] for result in results) / tokens * 1e6,
         "pieces_per_token": (len(gaps) + len(first)) / tokens,
+        **sampler.means(),
     }
+
+
+def _root(path: str, servers: dict[str, Any]) -> int:
+    """The process whose tree serves the path."""
+    if path == "bare":
+        return servers["bare"].pid
+    return servers["serve_pid" if path == "serve" else "triton_pid"]
 
 
 def _bare(process: subprocess.Popen[str], tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch, "results")
-        _tell(process, {"tasks": [task | {"file": str(file)} for task in tasks]})
+        tell(process, {"tasks": [task | {"file": str(file)} for task in tasks]})
         return json.loads(file.read_text())
 
 
@@ -269,7 +312,7 @@ def _cpu(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 
-def _percentile(values: list[float], share: float) -> float:
+def percentile(values: list[float], share: float) -> float:
     return values[min(len(values) - 1, int(len(values) * share))] * 1e3 if values else float("nan")
 
 
@@ -280,7 +323,7 @@ def _rotated(paths: list[str], by: int) -> list[str]:
     return [*paths[by % len(paths) :], *paths[: by % len(paths)]]
 
 
-def _summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Medians over the repeats."""
     keys = dict.fromkeys((row["concurrency"], row["path"]) for row in sorted(rows, key=lambda row: row["concurrency"]))
     summary = []
@@ -291,7 +334,7 @@ def _summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return summary
 
 
-def _line(row: dict[str, Any]) -> str:
+def line(row: dict[str, Any]) -> str:
     numbers = " ".join(f"{key}={value:.1f}" for key, value in row.items() if isinstance(value, float))
     return f"{row['concurrency']:>4} {row['path']:<6} {numbers}"
 
@@ -317,7 +360,11 @@ def _table(summary: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _versions() -> dict[str, str]:
+def machine() -> dict[str, Any]:
+    return {"cpus": os.cpu_count(), "load": os.getloadavg(), **gpu.description()}
+
+
+def versions() -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version
 
     found = {"python": sys.version.split()[0]}

@@ -24,7 +24,8 @@ def prompts(task: dict[str, Any]) -> list[tuple[str, int]]:
     """Prompts and the tokens to answer each with.
 
     `reference` is the load of the published claims: 512 to 1,200 tokens in, one prompt in ten of 4,000, 128 to 384 out.
-    Its words are tokens of the models that gpu/models.py makes.
+    `steady` is that of their ramp: 1,024 in, 256 out. `prefix` begins like `steady`, with one of eight texts of 1,024
+    tokens, and goes on with 128 tokens of its own. The words are tokens of the models that gpu/models.py makes.
     """
     dice = random.Random(task["seed"])
     if task["load"] == "uniform":
@@ -33,10 +34,15 @@ def prompts(task: dict[str, Any]) -> list[tuple[str, int]]:
             ("".join(dice.choices(string.ascii_lowercase, k=length)), task["tokens"]) for _ in range(task["requests"])
         ]
 
-    def words() -> str:
-        return " ".join(f"w{dice.randrange(1000, 120_000)}" for _ in range(_reference_length(dice)))
+    def words(length: int, dice: random.Random = dice) -> str:
+        return " ".join(f"w{dice.randrange(1000, 120_000)}" for _ in range(length))
 
-    return [(words(), dice.randint(128, 384)) for _ in range(task["requests"])]
+    if task["load"] == "steady":
+        return [(words(1024), 256) for _ in range(task["requests"])]
+    if task["load"] == "prefix":
+        shared = [words(1024, random.Random(number)) for number in range(8)]
+        return [(f"{dice.choice(shared)} {words(128)}", 256) for _ in range(task["requests"])]
+    return [(words(_reference_length(dice)), dice.randint(128, 384)) for _ in range(task["requests"])]
 
 
 def _reference_length(dice: random.Random) -> int:
@@ -162,9 +168,12 @@ async def bare() -> None:
 
     lines = await _lines()
     first = json.loads(await anext(lines))
+    began = time.monotonic()
     engine = AsyncLLM.from_engine_args(
         AsyncEngineArgs(model=first["model"], **first["engine"]), usage_context=UsageContext.OPENAI_API_SERVER
     )
+    cache = engine.vllm_config.cache_config
+    facts = {"kv_tokens": (cache.num_gpu_blocks or 0) * cache.block_size, "start_seconds": time.monotonic() - began}
     numbers = iter(range(10**9))
 
     async def stream(prompt: str, tokens: int) -> AsyncIterator[None]:
@@ -172,7 +181,7 @@ async def bare() -> None:
         async for _ in engine.generate(prompt, params, str(next(numbers))):
             yield
 
-    print("{}", flush=True)
+    print(json.dumps(facts), flush=True)
     async for line in lines:
         tasks = json.loads(line)["tasks"]
         results = await asyncio.gather(*(measure(task, stream) for task in tasks))
