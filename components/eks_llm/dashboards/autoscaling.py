@@ -112,7 +112,7 @@ def autoscaling(runbooks: str = RUNBOOKS) -> dict[str, Any]:
                    f"max by (scaledObject, scaler) ({metrics.KEDA_LATENCY}{{{SCALED_OBJECT}}})"}, limit=3,
                   look="KEDA gives up after 3 s (the red line): Prometheus is overloaded."),
             graph("Fallback", "short",
-                  {"{{exported_namespace}}{{namespace}} {{name}}":
+                  {"{{namespace}} {{scaledobject}}":
                    f'{metrics.SCALED_OBJECT_CONDITION}{{type="Fallback"}}'}, most=1,
                   alerts=("LLMScalerFallback",), look="1 while KEDA holds the replicas because a signal is missing."),
         ],
