@@ -147,7 +147,9 @@ def _start_vllm_serve(document: dict[str, Any], scratch: Path, stack: contextlib
     return {"serve": port, "serve_pid": process.pid}
 
 
-def spawn_bare(log: Path, stack: contextlib.ExitStack) -> "subprocess.Popen[str]":
+def spawn_bare(
+    log: Path, stack: contextlib.ExitStack, environment: dict[str, str] | None = None
+) -> "subprocess.Popen[str]":
     """A process that imports vLLM at once and takes its engine's arguments as its first message."""
     with log.open("w") as file:
         bare = subprocess.Popen(
@@ -156,6 +158,7 @@ def spawn_bare(log: Path, stack: contextlib.ExitStack) -> "subprocess.Popen[str]
             stdout=subprocess.PIPE,
             text=True,
             stderr=file,
+            env={**os.environ, **(environment or {})},
         )
     stack.callback(end, bare)
     return bare

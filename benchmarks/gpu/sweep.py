@@ -110,8 +110,6 @@ def main() -> None:
     environment = serving_env.ensure()
     if Path(sys.executable) != environment.python:
         os.execve(environment.python, [str(environment.python), *sys.argv], {**os.environ, **environment.variables()})
-    # The engine is a fork of a process that has imported vLLM already; with spawn it would import it again.
-    os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "fork"
     options.output.mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + options.budget
     with contextlib.ExitStack() as stack, tempfile.TemporaryDirectory() as logs:
@@ -120,7 +118,9 @@ def main() -> None:
 
         def spawn(name: str) -> Any:
             if name not in spawned:
-                spawned[name] = serving.spawn_bare(Path(logs, name), stack)
+                # The engine is then a fork of a process that has imported vLLM; a spawned one would import it again.
+                fork = {"VLLM_WORKER_MULTIPROC_METHOD": "fork"}
+                spawned[name] = serving.spawn_bare(Path(logs, name), stack, fork)
             return spawned[name]
 
         while waiting and time.monotonic() + options.longest < until:
