@@ -1,6 +1,5 @@
-"""Metrics of a service: scraped where they are served, by names that exist, in alerts and on the dashboard."""
+"""Metrics of a service: scraped where they are served, by names that exist, in alerts."""
 
-import json
 import re
 from typing import Any
 
@@ -39,16 +38,9 @@ def rules(**changes: Any) -> dict[str, dict[str, Any]]:
     return {rule["alert"]: rule for group in groups for rule in group["rules"]}
 
 
-def dashboard(**changes: Any) -> dict[str, Any]:
-    config = run(**changes).one("ConfigMap", "llama-dashboard").inputs
-    return json.loads(config["data"]["llama.json"])
-
-
 def expressions() -> list[str]:
     slo = {"ttftP99": "820ms", "tpotP99": "42ms"}
-    return [rule["expr"] for rule in rules(slo=slo).values()] + [
-        target["expr"] for panel in dashboard(slo=slo)["panels"] for target in panel["targets"]
-    ]
+    return [rule["expr"] for rule in rules(slo=slo).values()]
 
 
 # Scraping -----------------------------------------------------------------------------------------------------------
@@ -125,33 +117,3 @@ def test_every_alert_says_what_it_means_and_what_to_do() -> None:
     for rule in rules(slo={"ttftP99": "820ms", "tpotP99": "42ms"}).values():
         assert rule["annotations"].keys() == {"summary", "description"}
         assert rule["labels"]["severity"] in ("critical", "warning")
-
-
-# Dashboard ----------------------------------------------------------------------------------------------------------
-
-
-def test_grafanas_sidecar_finds_the_dashboard() -> None:
-    metadata = run().one("ConfigMap", "llama-dashboard").inputs["metadata"]
-    assert metadata["labels"]["grafana_dashboard"] == "1"
-    assert metadata["annotations"]["grafana_folder"]
-
-
-def test_panels_do_not_overlap_and_each_series_has_its_own_letter() -> None:
-    panels = dashboard()["panels"]
-    assert len({(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}) == len(panels)
-    assert len({panel["id"] for panel in panels}) == len(panels)
-    for panel in panels:
-        assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
-        assert panel["gridPos"]["x"] + panel["gridPos"]["w"] <= 24  # Grafana's grid
-
-
-def test_two_services_have_two_dashboards_with_valid_uids() -> None:
-    other = record(lambda: InferenceService("qwen", service_args())).one("ConfigMap", "qwen-dashboard").inputs
-    uids = {dashboard()["uid"], json.loads(other["data"]["qwen.json"])["uid"]}
-    assert len(uids) == 2
-    assert all(len(uid) <= 40 for uid in uids)  # Grafana's limit
-
-
-def test_the_latency_target_is_drawn() -> None:
-    panels = {panel["title"]: panel for panel in dashboard(slo={"ttftP99": "820ms"})["panels"]}
-    assert "vector(0.82)" in [target["expr"] for target in panels["Time to first token"]["targets"]]
