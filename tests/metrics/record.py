@@ -5,7 +5,6 @@
 # pyright: reportMissingImports=false
 
 import tempfile
-import urllib.request
 from importlib.metadata import version
 from pathlib import Path
 
@@ -20,8 +19,7 @@ def triton(directory: Path, model: Path) -> str:
     """Both ports that the pod's PodMonitor names: the engine's, and Triton's own."""
     with server.running(directory, server.engine_document(model)) as running:
         ask_all(running.grpc, *(tensors(PROMPT=f"fox {index}", MAX_TOKENS=20, STREAM=True) for index in range(16)))
-        with urllib.request.urlopen(f"http://127.0.0.1:{running.triton_metrics}/metrics", timeout=10) as answer:
-            return f"{running.scrape()}\n{answer.read().decode()}"
+        return f"{running.scrape()}\n{running.scrape_triton()}"
 
 
 def openai(directory: Path, model: Path) -> str:

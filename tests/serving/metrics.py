@@ -2,10 +2,15 @@
 
 # pyright: reportMissingImports=false
 
+import re
+import runpy
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
+
+ROOT = Path(__file__).parents[2]
 
 
 def samples(scrape: str, name: str) -> list[tuple[dict[str, str], float]]:
@@ -27,6 +32,24 @@ def gauge(scrape: str, name: str) -> float:
 
 def types(scrape: str) -> dict[str, str]:
     return {family.name: family.type for family in text_string_to_metric_families(scrape)}
+
+
+def series(scrape: str) -> set[str]:
+    """Names as Prometheus stores them; the parser above appends `_total` to counters that have another ending."""
+    return set(re.findall(r"^([a-zA-Z_:][\w:]*)[{ ]", scrape, re.MULTILINE))
+
+
+def used(runtime: str) -> set[str]:
+    """Series of a recorded scrape (tests/metrics) that queries of the components read: names of their metrics.py."""
+    written = runpy.run_path(str(ROOT / "components" / "eks_llm" / "metrics.py")).values()
+    names = {name for name in written if isinstance(name, str) and re.match(r"(vllm:|nv_|http_)", name)}
+    recorded = series((ROOT / "tests" / "metrics" / f"{runtime}.prom").read_text())
+    return recorded & {*names, *(f"{name}_bucket" for name in names)}
+
+
+def missing(runtime: str, scrape: str) -> set[str]:
+    """Those of `used` that a scrape lacks."""
+    return used(runtime) - series(scrape)
 
 
 def wait_for(condition: Callable[[], bool], seconds: float, step: float = 0.02) -> None:

@@ -117,6 +117,11 @@ class Server:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=5) as answer:
             return answer.read().decode()
 
+    def scrape_triton(self) -> str:
+        """Triton's own port."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.triton_metrics}/metrics", timeout=5) as answer:
+            return answer.read().decode()
+
     def pre_stop(self) -> None:
         """The last act of the pod's preStop hook; the kubelet sends SIGTERM right after it."""
         (self.run_directory / "draining").touch()

@@ -5,7 +5,8 @@ import math
 import pytest
 
 from tests.serving.client import ask_all, tensors
-from tests.serving.metrics import gauge, samples, types, wait_for
+from tests.serving.metrics import gauge, missing, samples, types, wait_for
+from tests.serving.metrics import used as used_series
 from tests.serving.server import Server
 
 # Names and types as vLLM documents them (docs.vllm.ai, "Production metrics"); what scaling, alerts and dashboards read.
@@ -41,6 +42,12 @@ def used(server: Server) -> Server:
 def test_names_and_types(used: Server) -> None:
     found = types(used.scrape())
     assert {name: found.get(name) for name in CONTRACT} == CONTRACT
+
+
+def test_what_queries_read_is_still_there(used: Server) -> None:
+    """The metric contract checks queries on a recorded scrape; this holds the server of today to it."""
+    assert len(used_series("triton")) > 15
+    assert not missing("triton", f"{used.scrape()}\n{used.scrape_triton()}")
 
 
 def test_labels(used: Server) -> None:
