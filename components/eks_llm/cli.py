@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from .commands import advise, plan, prices, simulate
+from .commands import advise, explain, plan, prices, simulate
 from .version import __version__
 
 app = typer.Typer(
@@ -18,6 +18,7 @@ app = typer.Typer(
 app.command()(plan.plan)
 app.command()(advise.advise)
 app.command()(simulate.simulate)
+app.command()(explain.explain)
 app.add_typer(prices.app, name="prices")
 
 

@@ -77,6 +77,18 @@ class Spec:
     down: Rules | None = None
 
 
+@dataclass(frozen=True)
+class Decision:
+    """Replicas after each step of a turn."""
+
+    recommended: int | None
+    """By the metrics; None: they are in error, and nothing changes."""
+    stabilised: int
+    """By the windows."""
+    wanted: int
+    """By the policies, the minimum and the maximum."""
+
+
 @dataclass
 class Hpa:
     """A controller's view of one HPA: what it recommended and did. A controller that restarts forgets all of it."""
@@ -106,18 +118,24 @@ class Hpa:
             return self.spec.max
         if current < self.spec.min:
             return self.spec.min
+        return self.decide(now, current, ready, values).wanted
+
+    def decide(self, now: float, current: int, ready: int, values: Sequence[float | None]) -> Decision:
+        """One turn step by step, for 1 to `max` current replicas."""
         recommended = self.recommend(current, ready, values)
         if recommended is None:
-            return current
+            return Decision(None, current, current)
         if self.spec.up is None or self.spec.down is None:
-            return self._legacy(now, current, recommended)
+            wanted = self._legacy(now, current, recommended)
+            return Decision(recommended, wanted, wanted)
         rules = (self.spec.up, self.spec.down)
-        return self._limited(now, current, self._stabilised(now, current, recommended, rules), rules)
+        stabilised = self._stabilised(now, current, recommended, rules)
+        return Decision(recommended, stabilised, self._limited(now, current, stabilised, rules))
 
     def recommend(self, current: int, ready: int, values: Sequence[float | None]) -> int | None:
         """The largest proposal of all metrics. None: no metric works, or one does not and the rest would scale down."""
         proposals = [
-            self._proposal(value, target, kind, current, ready)
+            self.propose(value, target, kind, current, ready)
             for value, (target, kind) in zip(values, self.spec.targets, strict=True)
             if value is not None
         ]
@@ -125,7 +143,8 @@ class Hpa:
             return None
         return max(proposals)
 
-    def _proposal(self, value: float, target: float, kind: MetricType, current: int, ready: int) -> int:
+    def propose(self, value: float, target: float, kind: MetricType, current: int, ready: int) -> int:
+        """What one metric alone asks for."""
         # Quantities are compared in thousandths, as the controller does.
         value, target = round(value * 1000), round(target * 1000)
         if kind is MetricType.AVERAGE_VALUE:
