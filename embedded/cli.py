@@ -17,6 +17,7 @@ from rich.console import Console
 
 from . import view
 from .load.command import load
+from .page import server as page
 from .platform import ENDING, Platform
 from .process import PlatformError
 from .serving_env import InstallError
@@ -52,9 +53,18 @@ def up(
 
 
 @app.command()
-def status() -> None:
+def status(
+    *,
+    web: Annotated[
+        bool, typer.Option("--web", help="A page that draws it live, at an address of this machine.")
+    ] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="Of the page. 0: any.")] = page.DEFAULT_PORT,
+) -> None:
     """Show processes, nodes, pods, and how the services scale."""
-    view.show(Platform(), Console(highlight=False))
+    if web:
+        page.serve(Platform(), port, say)
+    else:
+        view.show(Platform(), Console(highlight=False))
 
 
 @app.command()

@@ -24,7 +24,8 @@ GRACE = 30.0
 """Seconds for streams that run when the load ends; then they are cut."""
 REPORT_SECONDS = 0.5
 PAUSE_SECONDS = 1.0
-"""Between a request that failed and the connection's next one."""
+"""Between a request that failed and the connection's next one, on average. Were it always the same, connections that
+were refused together would come back together, and the queue would empty in between."""
 SILENCE_SECONDS = 120.0
 """A stream that says nothing for so long is lost."""
 
@@ -153,7 +154,7 @@ class Clients:
             await self._until(opens)
             while not self._over.is_set():
                 if not await self._ask(time.monotonic()):
-                    await self._sleep(PAUSE_SECONDS)
+                    await self._sleep(self._dice.expovariate(1 / PAUSE_SECONDS))
 
         moments = [self._task.ramp.opens(number) for number in range(self._task.ramp.last)]
         await asyncio.gather(*(connection(opens) for opens in moments if opens is not None))

@@ -28,7 +28,7 @@ def load(
         int, typer.Option("--to", min=1, max=2000, metavar="N", help="Connections at the end of the ramp.")
     ] = 120,
     ramp: Annotated[float, typer.Option(parser=span, metavar="TIME", help="How long they climb.")] = "60s",  # pyright: ignore
-    duration: Annotated[float, typer.Option(parser=span, metavar="TIME", help="The whole load.")] = "3m",  # pyright: ignore
+    duration: Annotated[float, typer.Option(parser=span, metavar="TIME", help="The whole load.")] = "5m",  # pyright: ignore
     rate: Annotated[
         float,
         typer.Option(

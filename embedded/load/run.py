@@ -204,7 +204,7 @@ class Following:
 
     def run(self) -> None:
         if not self._console.is_terminal:
-            self._console.print(self._title)
+            self._console.print(self._title, soft_wrap=True)
             self._collect(self._say)
             return
         with Live(console=self._console, auto_refresh=False) as screen:
@@ -224,7 +224,8 @@ class Following:
     def _say(self) -> None:
         if self.elapsed - self._said >= LINE_SECONDS:
             self._said = self.elapsed
-            self._console.print(report.line(self.elapsed, self._duration, self.totals, self._watcher.seen))
+            line = report.line(self.elapsed, self._duration, self.totals, self._watcher.seen)
+            self._console.print(line, soft_wrap=True)
 
 
 def _watch_fall(watcher: Watcher, scaling: Scaling, console: Console) -> None:

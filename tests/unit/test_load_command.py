@@ -11,7 +11,7 @@ from embedded.cli import app
     [
         (["--ramp", "5x"], "'--ramp': '5x' is not a time such as 90s or 3m"),
         (["--duration", "0s", "--ramp", "0s"], "--ramp 0s does not fit into --duration 0s"),
-        (["--ramp", "5m"], "--ramp 300s does not fit into --duration 180s"),
+        (["--ramp", "6m"], "--ramp 360s does not fit into --duration 300s"),
         (["--from", "9", "--to", "8"], "--to 8 is less than --from 9"),
         (["--to", "0"], "'--to': Input should be greater than or equal to 1"),
         (["--scale", "0.5"], "'--scale': Input should be greater than or equal to 1"),
