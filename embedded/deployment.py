@@ -10,6 +10,7 @@ import json
 import os
 import runpy
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -22,13 +23,12 @@ import yaml
 from pulumi import automation
 
 from .controlplane import ControlPlane
-from .platform import Platform, Progress
-from .process import PlatformError, Process, stop
+from .platform import DEPLOYMENT, Platform, Progress
+from .process import PlatformError, Process, interrupt, stop
 from .prometheus import Prometheus
 from .stack import ROOT, Stack
 from .tools import provide
 
-PROCESS = "deployment"
 PROGRAMS = ("pulumi", "pulumi-resource-kubernetes")
 POLL_SECONDS = 0.2
 
@@ -45,19 +45,13 @@ class Deployment:
 
         Raises `PlatformError` with what Pulumi says is wrong. What was deployed stays.
         """
-        self.stop()  # of an `up` that was killed
         home = self.platform.home
         result = home / "deployment.json"
         result.unlink(missing_ok=True)
         process = self._process()
         process.log.unlink(missing_ok=True)
-        running = process.launch()
-        try:
-            _follow(process.log, running, progress)
-        except BaseException:
-            self.stop()
-            raise
-        stop(home, [PROCESS])
+        _follow(process.log, process.launch(), progress)
+        stop(home, [DEPLOYMENT])
         if not result.exists():
             raise PlatformError(
                 f"the stack is not deployed; what there is stays up. `./dev status` shows it, {process.log} has more; "
@@ -65,8 +59,10 @@ class Deployment:
             )
         return json.loads(result.read_text())
 
-    def stop(self) -> None:
-        stop(self.platform.home, [PROCESS])
+    def interrupt(self) -> None:
+        """Ends it in good order: Pulumi writes down how far it came, so that the next `up` can go on from there."""
+        interrupt(self.platform.home, DEPLOYMENT)
+        stop(self.platform.home, [DEPLOYMENT])
 
     def _process(self) -> Process:
         home = self.platform.home
@@ -85,7 +81,7 @@ class Deployment:
             "PULUMI_SKIP_UPDATE_CHECK": "true",
         }
         command = [sys.executable, "-m", "embedded.deployment", str(home), self.stack.name]
-        return Process(PROCESS, command, home, lambda: True, environment)
+        return Process(DEPLOYMENT, command, home, lambda: True, environment)
 
 
 def _follow(log: Path, running: subprocess.Popen[bytes], progress: Progress) -> None:
@@ -159,7 +155,7 @@ class Narrator:
 
 def main(home: Path, name: str) -> int:
     plane, stack = ControlPlane.load(home), Stack.find(name)
-    # Of an update that was killed. The platform's lock keeps any other away.
+    # Of an update that Ctrl-C ended. The platform's lock keeps any other away.
     shutil.rmtree(home / "pulumi" / "backend" / ".pulumi" / "locks", ignore_errors=True)
     options = automation.LocalWorkspaceOptions(
         work_dir=str(project_copy(stack, plane)), secrets_provider="passphrase", pulumi_home=os.environ["PULUMI_HOME"]
@@ -180,4 +176,5 @@ def main(home: Path, name: str) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, lambda *_: None)  # it is for the engine, whose end is then reported
     sys.exit(main(Path(sys.argv[1]), sys.argv[2]))

@@ -35,6 +35,8 @@ from .services import ServiceProxy
 HOME = Path(os.environ.get("EKS_LLM_HOME") or Path(__file__).parents[1] / ".local" / "platform").absolute()
 ALL = (*PARTS, "kwok", *PROMETHEUS_PARTS, *KEDA_PARTS, KUBE_STATE_METRICS, RUNNER, PROXY)
 """Names of all processes of a complete platform."""
+DEPLOYMENT = "deployment"
+"""Name of the process that deploys a stack, for as long as that takes."""
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end a command: Ctrl-C, `kill`, the end of its terminal."""
@@ -79,7 +81,8 @@ class Platform:
     def start(self, shape: Shape, base_port: int, progress: Progress) -> bool:
         """As `up`, for callers that hold the lock. False if it was up already."""
         begin = time.monotonic()
-        if self.is_up():
+        # A deployment that was killed half-way leaves objects that Pulumi does not know, so that is no platform to use.
+        if self.is_up() and DEPLOYMENT not in recorded(self.home):
             progress("the platform is up already")
             return False
         if recorded(self.home):

@@ -138,6 +138,8 @@ def sandbox(
 ) -> Sandbox:
     """The container's own command line, in its environment and with its volumes. Raises `NotEmulated`."""
     stand = images.get(repository(container["image"]), Stand())
+    if "postStart" in container.get("lifecycle", {}):
+        raise NotEmulated(f"container {container['name']}: a postStart hook")
     command = [expand(part, values) for part in [*container.get("command", []), *container.get("args", [])]]
     if not command:
         raise NotEmulated(f"container {container['name']}: the command of an image's own entrypoint")

@@ -122,6 +122,16 @@ def stop(home: Path, names: Iterable[str], grace: float = 5) -> None:
         (home / "run" / f"{name}.json").unlink(missing_ok=True)
 
 
+def interrupt(home: Path, name: str, patience: float = 20) -> None:
+    """Does to a process and its children what Ctrl-C on a terminal does, and waits `patience` seconds for its end."""
+    pid = pid_of(home, name)
+    if pid:
+        os.killpg(pid, signal.SIGINT)
+        deadline = time.monotonic() + patience
+        while not _gone(pid) and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+
 def _sessions(leaders: set[int]) -> list[int]:
     """All processes in the sessions of these."""
     found = []

@@ -33,15 +33,19 @@ def up(platform: Platform, stack: Stack, say: Say) -> None:
         weights.provide(stack, buckets, serving, say)
         shape = Shape(stack.nodes(), [], images.stands(serving, buckets))
         started = platform.start(shape, chosen_base(), say)
+        deployment = Deployment(platform, stack)
         try:
-            _deploy(Deployment(platform, stack), say)
+            _deploy(deployment, say)
             answer(platform, stack, say, begin)
         except (PlatformError, OSError):
             raise
-        except BaseException:
+        except BaseException:  # Ctrl-C
             if started:
                 say("stopping what was started")
                 platform.clear()
+            else:
+                say("ending the update; what was up stays up")
+                deployment.interrupt()
             raise
 
 

@@ -112,7 +112,8 @@ def reason(pod: Manifest) -> str:
 def _services(api: Api) -> Table:
     hpas = {_target(item): item for item in api.list("autoscaling/v2", "HorizontalPodAutoscaler")}
     scalers = {_target(item): item for item in api.list("keda.sh/v1alpha1", "ScaledObject")}
-    table = _table("SERVICE", "REPLICAS", "SIGNALS PER REPLICA", "ADDRESS")
+    table = _table("SERVICE", "REPLICAS", "SIGNALS PER REPLICA")
+    table.add_column("ADDRESS", no_wrap=True, overflow="ignore")
     for deployment in api.list("apps/v1", "Deployment", label_selector=SERVICES):
         namespace, name = deployment["metadata"]["namespace"], deployment["metadata"]["name"]
         replicas = f"{deployment['status'].get('readyReplicas', 0)} ready, {deployment['spec']['replicas']} desired"

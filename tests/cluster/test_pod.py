@@ -95,6 +95,12 @@ def test_a_command_that_only_the_image_knows_is_refused() -> None:
         sandbox(pod(), {"name": "server", "image": "triton:1"}, {}, [], {})
 
 
+def test_a_poststart_hook_is_refused() -> None:
+    container = {"name": "server", "image": "triton:1", "command": ["serve"], "lifecycle": {"postStart": {}}}
+    with pytest.raises(NotEmulated, match="container server: a postStart hook"):
+        sandbox(pod(), container, {}, [], {})
+
+
 def test_a_machine_without_namespaces_is_told_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert problem() == ""
     refusing = tmp_path / "unshare"

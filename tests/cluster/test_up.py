@@ -192,19 +192,22 @@ def test_up_streams_a_token_and_down_leaves_nothing(dev: Dev, real_cluster: Real
     assert not [file for file in after.keys() - before.keys() if ".pulumi" in str(file) or ".kube" in str(file)]
 
 
-def test_up_after_a_killed_one_goes_on(dev: Dev) -> None:
+def test_up_after_a_killed_one_starts_afresh(dev: Dev) -> None:
     killed = dev.start("up")
     said(killed, "Waiting for app")
     killed.kill()
     killed.wait()
-    assert pid_of(dev.home, "deployment")  # it goes on by itself, until the next command ends it
+    left = pids(dev.home)
+    assert pid_of(dev.home, "deployment") in left  # it goes on by itself, until the next command ends it
     again = dev.run("up")
-    assert "the platform is up already" in again
+    assert "an earlier run was killed: ending what it left, and starting afresh" in again
     assert FIRST_TOKEN.search(again)
+    assert not [pid for pid in left if process.start_time(pid)]
+
     left = pids(dev.home)
     for name in ("etcd", "pod-runner"):
         os.kill(pid_of(dev.home, name) or 0, signal.SIGKILL)
-    assert "not running" in dev.run("status")
+    assert "not running" in dev.run("status", status=1)
     dev.run("down")
     dev.nothing_left(left)
 
@@ -243,8 +246,9 @@ def test_ctrl_c_of_an_update_leaves_what_was_up(dev: Dev) -> None:
     said(update, "deploying")
     time.sleep(1)
     update.send_signal(signal.SIGINT)
-    update.communicate(timeout=60)
+    rest, _ = update.communicate(timeout=60)
     assert update.returncode == 130
+    assert "ending the update; what was up stays up" in rest
     assert pids(dev.home) == left
     assert "no change" in dev.run("up")
 
