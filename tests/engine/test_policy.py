@@ -52,7 +52,7 @@ def preview(stack: Stack) -> list[auto.PolicyEvent]:
     return found
 
 
-@pytest.mark.parametrize("name", ["dev", "prod"])
+@pytest.mark.parametrize("name", ["dev", "local", "prod"])
 def test_the_committed_stacks_pass(name: str, tmp_path: Path, standins: Running) -> None:
     found = preview(reference_stack(name, tmp_path, standins))
     assert not [item.message for item in found if item.enforcement_level == "mandatory"]

@@ -486,7 +486,7 @@ def test_an_optional_section_with_nothing_below_it_is_absent() -> None:
     assert (found.services, found.monitoring, found.tags, found.protect) == ({}, MonitoringSettings(), {}, False)
 
 
-@pytest.mark.parametrize("stack", ["dev", "prod"])
+@pytest.mark.parametrize("stack", ["dev", "local", "prod"])
 def test_the_committed_stacks_are_sound(stack: str) -> None:
     config = yaml.safe_load((ROOT / f"Pulumi.{stack}.yaml").read_text(encoding="utf-8"))["config"]
     record(lambda: load(pulumi.Config(), stack), stack=stack, config=config)
