@@ -6,7 +6,7 @@ from pulumi import ResourceOptions
 
 import eks_cluster
 import existing_cluster
-from eks_llm.preflight import node_start, outputs
+from eks_llm.preflight import node_start, outputs, usd_per_gpu_hour
 from eks_llm.serving.service import InferenceService, InferenceServiceArgs
 from settings import ExistingPlatform, load
 
@@ -39,7 +39,10 @@ for service_name, service in platform.services.items():
         node_start=str(node_start(platform.gpu_pools[service.pool])),
         prometheus_url=cluster.prometheus_url,
         monitoring_namespace=cluster.monitoring_namespace,
+        runbooks=cluster.runbooks,
     )
+    if price := usd_per_gpu_hour(settings.report, service.pool):
+        args["usd_per_gpu_hour"] = price
     if settings.region:
         args["region"] = settings.region
     if service.api_key_secret:

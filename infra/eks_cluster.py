@@ -70,7 +70,15 @@ def build(name: str, platform: EksPlatform, settings: Settings) -> ServingCluste
     # Operators. Monitoring comes first: the others publish their metrics through its custom resources.
     monitoring = Monitoring(
         "monitoring",
-        MonitoringArgs(**platform.monitoring.args(), grafana_admin_password=settings.secret(GRAFANA_SECRET)),
+        MonitoringArgs(
+            **platform.monitoring.args(),
+            grafana_admin_password=settings.secret(GRAFANA_SECRET),
+            capacity_blocks={
+                pool_name: pool.capacity.ends_at.isoformat()
+                for pool_name, pool in platform.gpu_pools.items()
+                if pool.capacity.ends_at
+            },
+        ),
         on_cluster,
     )
     after_monitoring = ResourceOptions.merge(on_cluster, ResourceOptions(depends_on=[monitoring]))
@@ -99,6 +107,7 @@ def build(name: str, platform: EksPlatform, settings: Settings) -> ServingCluste
         namespace=NAMESPACE,
         prometheus_url=monitoring.prometheus_url,
         monitoring_namespace=prometheus.NAMESPACE,
+        runbooks=platform.monitoring.runbooks,
         exports={"cluster": cluster.cluster_name, "prometheus": monitoring.prometheus_url},
         ready=[weights, monitoring, keda, gpu_operator, *pools],
     )

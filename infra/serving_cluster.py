@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 import pulumi
 import pulumi_kubernetes as k8s
 
+from eks_llm.rules import RUNBOOKS
+
 
 @dataclass(frozen=True)
 class ServingCluster:
@@ -18,5 +20,7 @@ class ServingCluster:
     monitoring_namespace: str
     exports: dict[str, pulumi.Input[str]]
     """What the stack exports of the cluster."""
+    runbooks: str = RUNBOOKS
+    """Web address of the alerts' runbooks."""
     ready: Sequence[pulumi.Resource] = field(default_factory=list[pulumi.Resource])
     """What has to be there before a service starts, and as long as it runs."""

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from .aws.cluster import SYSTEM_ROOT_GIB, ClusterSettings
 from .aws.network import Nat, NetworkSettings
 from .aws.node_pool import PoolSettings, root_gib, root_throughput
+from .catalog.instances import INSTANCES
 from .inputs import Duration
 from .operators.monitoring import MonitoringSettings
 from .serving import scaling
@@ -24,6 +25,7 @@ from .serving.service import Runtime, ServiceSettings
 from .serving.targets import problems
 from .serving.workload import Start, share, start
 from .sizing.capacity import BLOCK_CLOSES_EARLY
+from .sizing.cost import rate
 from .sizing.own_prices import OwnPrices
 from .sizing.policy import Policy
 from .sizing.report import Report, size
@@ -102,6 +104,13 @@ def of_components(
         monitoring=single["Monitoring"],
         prices=prices,
     )
+
+
+def usd_per_gpu_hour(report: Report, pool: str) -> float | None:
+    """Price of a GPU of a pool, USD per hour; None: not known."""
+    found = next(item for item in report.stack.pools if item.name == pool)
+    price, _ = rate(found.instance_type, report.stack.region, found.capacity, report.stack.prices)
+    return None if price is None else round(price / INSTANCES[found.instance_type].gpus, 6)
 
 
 def outputs(report: Report) -> dict[str, Any]:

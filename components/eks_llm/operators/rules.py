@@ -10,7 +10,7 @@ from typing import Any
 
 from .. import metrics
 from ..placement import GPU_RESOURCE
-from ..rules import RUNBOOKS, Alert, Severity, group
+from ..rules import RUNBOOKS, Alert, Severity, duration, group
 from ..rules import prometheus_rule as rule_object
 
 NAME = "eks-llm-platform"
@@ -24,7 +24,7 @@ BLOCK_WARNING_SECONDS = 24 * 3600
 """A working day to buy the next block."""
 BLOCK_CRITICAL_SECONDS = 2 * 3600
 """EKS drains the nodes 40 minutes before the end, so this leaves 80."""
-IDLE_HOURS = 6
+IDLE_SECONDS = 6 * 3600
 
 
 def prometheus_rule(
@@ -81,11 +81,11 @@ def _gpus() -> Iterator[Alert]:
     )
     yield Alert(
         "GPUIdle",
-        f'max_over_time({metrics.GPU_ACTIVE}{{exported_pod!=""}}[{IDLE_HOURS}h]) < 0.01',
+        f'max_over_time({metrics.GPU_ACTIVE}{{exported_pod!=""}}[1h]) < 0.01',
         Severity.INFO,
-        f"{where}: {{{{ $labels.exported_pod }}}} has not used it for {IDLE_HOURS} hours",
+        f"{where}: {{{{ $labels.exported_pod }}}} has not used it for {duration(IDLE_SECONDS)}",
         "It costs the same. Lower scaling.min, or let the service rest with a front door.",
-        3600,
+        IDLE_SECONDS,
     )
     seen = f"count(count by (UUID) ({metrics.GPU_UTILISATION})) or vector(0)"
     yield Alert(

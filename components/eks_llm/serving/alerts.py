@@ -291,7 +291,7 @@ def _replicas(work: Workload, scaling: Scaling) -> Iterator[Alert]:
             Severity.WARNING,
             f"{work.name}: {{{{ $value }}}} of at least {scaling.min} replicas are ready",
             "A replica was lost and its successor takes longer than a start usually does. Look at its pods' events.",
-            work.start.expected,
+            work.start.for_scaling,
         )
     yield Alert(
         "LLMReplicasMissing",
@@ -320,7 +320,7 @@ def _pods(work: Workload) -> Iterator[Alert]:
         Severity.WARNING,
         f"{work.name}: {{{{ $labels.pod }}}} waits for GPUs, longer than a new node takes",
         "No node has its GPUs free and none comes. See the pod's events, NodeScaleUpFailing and NodePoolAtMax.",
-        NODE_SECONDS,
+        max(NODE_SECONDS, work.start.node),
     )
     live = f'max by (pod) ({metrics.POD_PHASE}{{{pods},phase=~"Pending|Running"}}) == 1'
     yield Alert(
