@@ -121,6 +121,15 @@ def message(answer: Any) -> str:
     return str(error.get("message", error) if isinstance(error, dict) else error)
 
 
+def refusal(body: str) -> str:
+    """The text of an answer with an error status: JSON, or at Triton's generate_stream an event with JSON."""
+    text = body.strip().removeprefix("data: ")
+    try:
+        return message(json.loads(text))
+    except ValueError:
+        return text[:200]
+
+
 class Clients:
     """The connections of one process."""
 
@@ -188,7 +197,7 @@ class Clients:
         try:
             async with self._session.post(url, json=body) as answer:
                 if answer.status >= 400:
-                    raise RequestError(f"{answer.status} {message(await answer.json(content_type=None))}")
+                    raise RequestError(f"{answer.status} {refusal(await answer.text())}")
                 async for line in answer.content:
                     if line.startswith(b"data: {"):
                         stream.read(json.loads(line.removeprefix(b"data: ")))
