@@ -217,18 +217,26 @@ def test_pulumi_waits_longer_than_the_rollout_may_take() -> None:
 
 
 @pytest.mark.parametrize(
-    ("runtime", "flag"),
-    [({"runtime": "openai"}, "--shutdown-timeout"), (TRITON, "--exit-timeout-secs")],
+    ("runtime", "drains", "stops"),
+    [
+        ({"runtime": "openai"}, r"flock --timeout (\d+)", r"--shutdown-timeout=(\d+)"),
+        (TRITON, r"--exit-timeout-secs=(\d+)", None),
+    ],
     ids=["openai", "triton"],
 )
-def test_the_drain_budget_reaches_pod_server_and_engine(runtime: dict[str, Any], flag: str) -> None:
+def test_the_drain_budget_reaches_pod_and_server(runtime: dict[str, Any], drains: str, stops: str | None) -> None:
     spec = pod(limits={"requestTimeout": "2m"}, **runtime)
     (container,) = spec["containers"]
-    server = int(next(text.split("=")[1] for text in container["args"] if text.startswith(flag)))
-    hook = container["lifecycle"]["preStop"]
-    sleep = hook["sleep"]["seconds"] if "sleep" in hook else int(re.findall(r"sleep (\d+); touch", str(hook))[0])
-    assert server > 120
-    assert spec["terminationGracePeriodSeconds"] > sleep + server
+    hook = str(container["lifecycle"]["preStop"])
+    text = hook + str(container["args"])
+
+    def seconds(pattern: str) -> int:
+        (found,) = re.findall(pattern, text)
+        return int(found)
+
+    sleep, budget = seconds(r"sleep (\d+); touch /dev/shm/eks-llm/draining"), seconds(drains)
+    assert budget > 120
+    assert spec["terminationGracePeriodSeconds"] > sleep + budget + (seconds(stops) if stops else 0)
 
 
 def test_pods_can_leave_a_node() -> None:

@@ -23,7 +23,7 @@ class Drain:
 
     pre_stop: int
     exit_timeout: int
-    """For Triton `--exit-timeout-secs`, for vLLM `--shutdown-timeout`."""
+    """For Triton `--exit-timeout-secs`; with `vllm serve` the second half of preStop (see `openai_drain`)."""
     grace: int
     """The pod's `terminationGracePeriodSeconds`. Kubernetes counts preStop in it."""
 

@@ -365,18 +365,18 @@ def bundled_repository() -> dict[str, str]:
 
 
 def mounted_files(model: _InferenceService, config: dict[str, Any]) -> dict[str, dict[str, str]]:
-    """What each ConfigMap of the pod holds, by its part of the name. The OpenAI server takes flags and mounts none."""
+    """What each ConfigMap of the pod holds, by its part of the name."""
     if model.runtime is Runtime.OPENAI:
-        return {}
+        return {"drain": openai.middleware()}
     repository = triton.with_frontends(model.model_repository or bundled_repository(), config["frontends"])
     return {"engine": {"engine.json": dumps(config)}, "repository": triton.config_data(repository)}
 
 
 def server(name: str, model: _InferenceService, config: dict[str, Any], mounted: dict[str, dict[str, str]]) -> Server:
     """What the runtime adds to the pod."""
-    if model.runtime is Runtime.OPENAI:
-        return openai.server(config, keyed=model.api_key is not None)
     maps = {part: config_map_name(name, part, data) for part, data in mounted.items()}
+    if model.runtime is Runtime.OPENAI:
+        return openai.server(config, maps["drain"], keyed=model.api_key is not None)
     return triton.server(config, list(mounted["repository"]), maps["repository"], maps["engine"])
 
 
