@@ -245,7 +245,7 @@ def _doubts(name: str, service: ServiceSettings, pools: Mapping[str, PoolSetting
     most = math.inf
     if found.estimate and service.runtime is Runtime.TRITON:
         most = found.estimate.slots + found.max_queued
-    for key, message in problems(service.scaling, service.slo, found):
+    for key, message in problems(service.scaling, service.slo, found, service.expected.tokens_per_request is not None):
         yield Finding(f"{path}.{key}", message)
     for key, message in scaling.warnings(service.scaling, begin.for_scaling, found.in_flight, most):
         yield Finding(f"{path}.scaling.{key}", message)

@@ -69,9 +69,7 @@ def test_first_tokens_limit_a_replica_too() -> None:
 def test_what_is_known_better_wins() -> None:
     both = slo("1s", "46ms")
     stated = of(both, {"inFlightPerReplica": 50}, Limits(max_queued_requests=7))
-    assert (stated.in_flight, stated.in_flight_why, stated.max_queued, stated.max_queued_why) == (
-        50, "as stated", 7, "as stated",
-    )  # fmt: skip
+    assert (stated.in_flight, stated.max_queued, stated.max_queued_why) == (50, 7, "as stated")
     measured = of(both, {"capacity": {"requestsPerSecond": 5.0, "inFlight": 60}})
     assert (measured.in_flight, measured.in_flight_why) == (42, "70% of capacity.inFlight 60")
     assert measured.max_queued == 4  # 890 ms at the measured 5 a second
@@ -100,7 +98,7 @@ def test_an_slo_that_one_request_misses_is_said() -> None:
     assert unreachable(REPLICA, 0.1, 0.01) == {"ttft": pytest.approx(0.11), "tpot": pytest.approx(0.0105)}
     assert not unreachable(REPLICA, 0.111, 0.011)
     hard = slo("100ms", "10ms")
-    said = dict(problems(Scaling(), hard, of(hard)))
+    said = dict(problems(Scaling(), hard, of(hard), load_stated=False))
     assert "100ms cannot be met by adding replicas: by estimate a first token takes 110ms" in said["slo.ttftP99"]
     assert "10ms cannot be met by adding replicas: by estimate a token takes 10.5ms" in said["slo.tpotP99"]
     assert of(hard).in_flight == 1
@@ -108,7 +106,10 @@ def test_an_slo_that_one_request_misses_is_said() -> None:
 
 def test_a_stated_target_above_what_keeps_the_slo_is_said() -> None:
     scaling = Scaling.model_validate({"inFlightPerReplica": 50, "max": 4})
-    (found,) = problems(scaling, slo(tpot="46ms"), of(slo(tpot="46ms"), {"inFlightPerReplica": 50, "max": 4}))
+    stated = of(slo(tpot="46ms"), {"inFlightPerReplica": 50, "max": 4})
+    assert stated.in_flight_why == "as stated; by estimate 40 keep the slo, 1,000 tokens in and 250 out"
+    (found,) = problems(scaling, slo(tpot="46ms"), stated, load_stated=True)
+    assert not problems(scaling, slo(tpot="46ms"), stated, load_stated=False)  # then the estimate is of a guess
     assert found[0] == "scaling.inFlightPerReplica"
     assert "50 is more than the 40 that a replica carries within the SLO (the estimate)" in found[1]
     assert "70% would be 28" in found[1]

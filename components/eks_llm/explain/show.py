@@ -29,7 +29,7 @@ def _lines(found: Explanation) -> Iterator[str]:
     seen = found.seen
     most = f" to {seen.spec.max}" if seen.spec else ""
     wanted = f", wants {found.wanted}" if found.wanted is not None else ""
-    size = f"{seen.replicas} replicas, {seen.ready} ready ({seen.least}{most}){wanted}"
+    size = f"{seen.replicas} replica{'s' * (seen.replicas != 1)}, {seen.ready} ready ({seen.least}{most}){wanted}"
     yield f"{seen.service} in {seen.namespace}: {size}"
     yield ""
     yield from _table(found.answers)

@@ -83,7 +83,8 @@ class EngineArgs(TypedDict):
 class LimitsArgs(TypedDict):
     max_queued_requests: NotRequired[int]
     """Requests that may wait in a pod that runs `max_num_seqs` before new ones are refused (Triton). Default: what it
-    answers within `slo.ttft_p99`, by estimate or by `scaling.capacity`; without that twice `max_num_seqs`."""
+    answers within `ttft_p99` of the `slo`, by estimate or by a measured `capacity`; without that twice
+    `max_num_seqs`."""
     max_queued_tokens: NotRequired[int]
     """Prompt tokens that may wait in a pod (Triton). Default: `max_num_seqs` prompts of `max_model_len`."""
     request_timeout: NotRequired[str]

@@ -46,6 +46,8 @@ def _in_flight(
         why = f"three quarters of maxNumSeqs {max_num_seqs}"
         if scaling.in_flight_per_replica:
             why = "as stated"
+            if estimate and found:
+                why += f"; by estimate {found.in_flight} keep the slo, {_load(estimate)}"
         elif scaling.capacity:
             why = f"{IN_FLIGHT_SHARE:.0%} of capacity.inFlight {scaling.capacity.in_flight}"
         return scaling.in_flight(max_num_seqs), why
@@ -58,9 +60,12 @@ def _in_flight(
         f"{name} {limit} (by estimate {_span(value)})" for name, (limit, value) in kept.items() if limit
     )
     return max(1, int(found.in_flight * IN_FLIGHT_SHARE)), (
-        f"{IN_FLIGHT_SHARE:.0%} of {found.in_flight}, the most at once within {reached}, "
-        f"{estimate.prompt_tokens:,.0f} tokens in and {estimate.output_tokens:,.0f} out"
+        f"{IN_FLIGHT_SHARE:.0%} of {found.in_flight}, the most at once within {reached}, {_load(estimate)}"
     )
+
+
+def _load(replica: Replica) -> str:
+    return f"{replica.prompt_tokens:,.0f} tokens in and {replica.output_tokens:,.0f} out"
 
 
 def _queued(
@@ -78,8 +83,11 @@ def _queued(
     )
 
 
-def problems(scaling: Scaling, slo: Slo, found: Targets) -> list[tuple[str, str]]:
-    """Targets that no scaling can meet, or that let replicas miss the SLO: the key below the service, and a message."""
+def problems(scaling: Scaling, slo: Slo, found: Targets, load_stated: bool) -> list[tuple[str, str]]:
+    """Targets that no scaling can meet, or that let replicas miss the SLO: the key below the service, and a message.
+
+    `load_stated`: the length of requests is no guess, so that the estimate may contradict a stated number.
+    """
     listed: list[tuple[str, str]] = []
     if found.estimate:
         for name, alone in unreachable(found.estimate, _seconds(slo.ttft_p99), _seconds(slo.tpot_p99)).items():
@@ -93,7 +101,9 @@ def problems(scaling: Scaling, slo: Slo, found: Targets) -> list[tuple[str, str]
                     "smaller model or format, or a longer target",
                 )
             )
-    carried = scaling.capacity.in_flight if scaling.capacity else found.capacity and found.capacity.in_flight
+    carried = found.capacity.in_flight if found.capacity and load_stated else None
+    if scaling.capacity:
+        carried = scaling.capacity.in_flight
     if scaling.in_flight_per_replica and carried and scaling.in_flight_per_replica > carried:
         source = "capacity.inFlight" if scaling.capacity else "the estimate"
         listed.append(
