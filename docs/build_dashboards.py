@@ -129,7 +129,8 @@ def graph(panel: dict[str, Any], series: list[Series], begin: float, end: float,
     high: float = max(values, default=1)
     if limit is not None and high < limit < 3 * high:
         high = limit
-    top = defaults.get("max", high * 1.08 or 1)
+    tick = step_of(defaults.get("max", high) / 4, unit)
+    top = defaults.get("max", math.ceil(high * 1.02 / tick) * tick)
     left, bottom, legend_height = 58, 18, 20
     inner_width, inner_height = width - left - 10, height - bottom - legend_height - 6
 
@@ -140,8 +141,8 @@ def graph(panel: dict[str, Any], series: list[Series], begin: float, end: float,
         return 4 + inner_height - min(value, top) / top * inner_height
 
     parts = []
-    for index in range(5):
-        value = top * index / 4
+    for index in range(math.floor(top / tick + 0.01) + 1):
+        value = tick * index
         parts.append(
             f'<line x1="{left}" x2="{left + inner_width}" y1="{y(value):.1f}" y2="{y(value):.1f}" class="grid"/>'
             f'<text x="{left - 6}" y="{y(value) + 4:.1f}" class="axis" text-anchor="end">{written(value, unit)}</text>'
@@ -168,6 +169,14 @@ def graph(panel: dict[str, Any], series: list[Series], begin: float, end: float,
     )
     svg = f'<svg width="{width}" height="{height - legend_height}">{"".join(parts)}</svg>'
     return f'{svg}<div class="legend">{legend}</div>'
+
+
+def step_of(size: float, unit: str) -> float:
+    """A round number near `size`, for an axis: 1, 2 or 5 with zeros, and whole minutes of a time."""
+    if unit == "s" and size >= 60:
+        return next((step for step in (60, 120, 300, 600, 1800, 3600) if step >= size), 7200)
+    power = 10 ** math.floor(math.log10(size or 1))
+    return next(step * power for step in (1, 2, 2.5, 5, 10) if step * power >= size * 0.999)
 
 
 def piled(series: list[Series]) -> list[Series]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from docs.build_dashboards import page, piled, written
+from docs.build_dashboards import page, piled, step_of, written
 from eks_llm.dashboards.panels import board, figure, graph, listing
 
 
@@ -26,6 +26,13 @@ from eks_llm.dashboards.panels import board, figure, graph, listing
 )
 def test_units(value: float, unit: str, text: str) -> None:
     assert written(value, unit) == text
+
+
+@pytest.mark.parametrize(
+    ("size", "unit", "step"), [(0.25, "percentunit", 0.25), (13.0, "short", 20), (95.0, "s", 120), (0.0021, "s", 0.0025)]
+)
+def test_axes_have_round_numbers(size: float, unit: str, step: float) -> None:
+    assert step_of(size, unit) == pytest.approx(step)
 
 
 def test_stacked_lines_stand_on_each_other() -> None:
