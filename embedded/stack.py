@@ -52,6 +52,12 @@ class Stack:
             program.run(self.project, self.name)
         except PlanError as error:
             raise PlatformError("\n".join([f"{self.file.name} cannot run:", *error.problems])) from None
+        for name, service in self.services.items():
+            if "apiKeySecret" in service:
+                raise PlatformError(
+                    f"{self.file.name}: services.{name}.apiKeySecret: no secrets are kept for a stack on this machine; "
+                    "remove it, the service is reached from here only"
+                )
 
     def nodes(self) -> list[Manifest]:
         """The nodes of its pools, for the pod runner. For a stack that `check` has passed."""

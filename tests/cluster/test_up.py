@@ -177,7 +177,7 @@ def test_up_streams_a_token_and_down_leaves_nothing(dev: Dev, real_cluster: Real
     assert "kv-cache" in status
     assert "Started container server" in dev.run("logs", "pod-runner")
     assert "Started HTTPService at 0.0.0.0:8000" in dev.run("logs", "tiny")
-    assert "no logs of 'tinny'; did you mean 'tiny" in dev.run("logs", "tinny", status=1)
+    assert "no logs of 'pod-runer'; did you mean 'pod-runner'" in dev.run("logs", "pod-runer", status=1)
 
     begin = time.monotonic()
     dev.run("down")

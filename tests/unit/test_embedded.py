@@ -3,7 +3,7 @@
 import http.server
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -39,22 +39,37 @@ def test_an_unknown_stack_is_refused_with_the_nearest() -> None:
         Stack.find("loacl")
 
 
-def test_all_that_is_wrong_with_a_stack_is_said_before_anything_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Stack]:
+    """The stack `local` with a part of its file replaced."""
     root = Path(__file__).parents[2]
     for name in ("infra", "components", "model_repository"):
         (tmp_path / name).symlink_to(root / name)
     (tmp_path / "Pulumi.yaml").write_text((root / "Pulumi.yaml").read_text())
-    text = (root / "Pulumi.local.yaml").read_text()
-    bad = text.replace("maxNumSeqs: 8", "maxNumSeqs: none").replace("pool: local", "pool: lokal")
-    assert bad.count("none") == 1
-    (tmp_path / "Pulumi.local.yaml").write_text(bad)
     monkeypatch.setattr("embedded.stack.ROOT", tmp_path)
+
+    def change(old: str, new: str) -> Stack:
+        text = (root / "Pulumi.local.yaml").read_text()
+        assert text.count(old) == 1
+        (tmp_path / "Pulumi.local.yaml").write_text(text.replace(old, new))
+        return Stack.find("local")
+
+    return change
+
+
+def test_all_that_is_wrong_with_a_stack_is_said_before_anything_starts(changed: Callable[[str, str], Stack]) -> None:
     with pytest.raises(PlatformError) as refused:
-        Stack.find("local").check()
+        changed("maxNumSeqs: 8", "maxNumSeqs: none").check()
     assert str(refused.value).startswith("Pulumi.local.yaml cannot run:\n")
     assert "platform.services.tiny.engine.maxNumSeqs" in str(refused.value)
+
+
+def test_a_secret_is_refused_as_there_is_nowhere_to_set_it(changed: Callable[[str, str], Stack]) -> None:
+    stack = changed("runtime: triton", "runtime: openai\n        apiKeySecret: inferenceApiKey")
+    with pytest.raises(
+        PlatformError, match=r"services\.tiny\.apiKeySecret: no secrets are kept for a stack on this machine"
+    ):
+        stack.check()
 
 
 def test_weights_that_nobody_makes_must_be_there(tmp_path: Path) -> None:
