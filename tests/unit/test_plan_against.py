@@ -117,7 +117,7 @@ def test_the_components_of_the_other_revision_are_its_own(repository: Path) -> N
 def test_a_component_that_comes_or_goes_is_one_line(repository: Path) -> None:
     edit(repository, '    "chat",\n', '    "talk",\n')
     text = as_text(planned(repository))
-    assert "InferenceService talk  with 10 resources" in text
+    assert "InferenceService talk  with 11 resources" in text
     assert "Deployment talk" not in text
     assert "resources  10 added, 0 changed, 0 replaced, 10 removed" in text
 
