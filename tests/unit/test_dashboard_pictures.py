@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from docs.build_dashboards import graph as draw
 from docs.build_dashboards import page, piled, step_of, written
 from eks_llm.dashboards.panels import board, figure, graph, listing
 
@@ -29,7 +30,8 @@ def test_units(value: float, unit: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "unit", "step"), [(0.25, "percentunit", 0.25), (13.0, "short", 20), (95.0, "s", 120), (0.0021, "s", 0.0025)]
+    ("size", "unit", "step"),
+    [(0.25, "percentunit", 0.25), (13.0, "short", 20), (95.0, "s", 120), (0.0021, "s", 0.0025)],
 )
 def test_axes_have_round_numbers(size: float, unit: str, step: float) -> None:
     assert step_of(size, unit) == pytest.approx(step)
@@ -37,6 +39,11 @@ def test_axes_have_round_numbers(size: float, unit: str, step: float) -> None:
 
 def test_stacked_lines_stand_on_each_other() -> None:
     assert piled([("a", [(0, 1), (1, 2)]), ("b", [(1, 3)])]) == [("a", [(0, 1), (1, 2)]), ("b", [(1, 5)])]
+
+
+def test_a_line_at_zero_is_drawn() -> None:
+    made = board("uid", "T", "D", {"G": [graph("Zero", "short", {"line": "up"}, look="Look.")]})
+    assert "polyline" in draw(made["panels"][1], [("line", [(0, 0.0), (9, 0.0)])], 0, 9, (400, 200))
 
 
 class Answers:

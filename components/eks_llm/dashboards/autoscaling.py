@@ -54,7 +54,7 @@ def autoscaling(runbooks: str = RUNBOOKS) -> dict[str, Any]:
                    worse=(1, 2), look="As cluster-autoscaler counts them: it should be adding nodes for them."),
         ],
         "Signal and replicas": [
-            graph("Signal of its threshold", "percentunit",
+            graph("Signal against its threshold", "percentunit",
                   {"{{horizontalpodautoscaler}} {{metric_name}}":
                    f"{signals} / {targets}"},
                   limit=1, look="Per replica, as the HPA reads it: s0 is demand, s1 the KV cache, s2 the front door. "
@@ -75,8 +75,8 @@ def autoscaling(runbooks: str = RUNBOOKS) -> dict[str, Any]:
                   {"{{deployment}}": f"max by (deployment) ({metrics.DEPLOYMENT_READY}{{{deployment}}})"},
                   look="Follows desired by a pod's start, plus a node's where no GPU was free."),
             graph("Missing replicas", "short",
-                  {"{{service}}": f'{by_service(metrics.HPA_DESIRED)} - label_replace(max by (deployment) '
-                   f'({metrics.DEPLOYMENT_READY}{{{deployment}}}), "service", "$1", "deployment", "(.+)")'},
+                  {"{{service}}": f"{by_service(metrics.HPA_DESIRED)} - max by (service) (label_replace("
+                   f'{metrics.DEPLOYMENT_READY}{{{deployment}}}, "service", "$1", "deployment", "(.+)"))'},
                   stacked=True, alerts=("LLMReplicasMissing",),
                   look="Desired, not yet ready. For longer than a pod's start: see the dashboard Cold start."),
             graph("Free to the maximum", "short",

@@ -34,7 +34,8 @@ def overview(runbooks: str = RUNBOOKS) -> dict[str, Any]:
             figure("Generated tokens", "short", f"sum({metrics.SERVICE_GENERATION_TOKENS}{{{CHOSEN}}})", decimals=0,
                    look="Per second, all services."),
             figure("Pods not scraped", "short", f"count({pods} == 0) or vector(0)", worse=(1, 2),
-                   look="Pods whose metrics Prometheus cannot read; the autoscaler does not see them either.",
+                   look="Pods whose metrics Prometheus cannot read, those that start included. The autoscaler does "
+                   "not see them either.",
                    alerts=("LLMAutoscalerBlind",)),
         ],
         "Services": [
