@@ -119,7 +119,7 @@ def test_a_component_that_comes_or_goes_is_one_line(repository: Path) -> None:
     text = as_text(planned(repository))
     assert "InferenceService talk  with 11 resources" in text
     assert "Deployment talk" not in text
-    assert "resources  10 added, 0 changed, 0 replaced, 10 removed" in text
+    assert "resources  11 added, 0 changed, 0 replaced, 11 removed" in text
 
 
 def test_neither_the_checkout_nor_the_list_of_work_trees_changes(repository: Path) -> None:
