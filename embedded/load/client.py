@@ -10,6 +10,7 @@ what is new as a line of JSON.
 import asyncio
 import json
 import random
+import re
 import sys
 import time
 from contextlib import suppress
@@ -24,8 +25,11 @@ GRACE = 30.0
 """Seconds for streams that run when the load ends; then they are cut."""
 REPORT_SECONDS = 0.5
 PAUSE_SECONDS = 1.0
-"""Between a request that failed and the connection's next one, on average. Were it always the same, connections that
-were refused together would come back together, and the queue would empty in between."""
+"""Between a request that failed and the connection's next one, on average, unless the server says when to come back.
+Were it always the same, connections that were refused together would come back together, and the queue would empty in
+between."""
+RETRY = re.compile(r"; retry after (\d+) s$")
+"""How a full server of ours says when to come back."""
 SILENCE_SECONDS = 120.0
 """A stream that says nothing for so long is lost."""
 
@@ -162,8 +166,8 @@ class Clients:
         async def connection(opens: float) -> None:
             await self._until(opens)
             while not self._over.is_set():
-                if not await self._ask(time.monotonic()):
-                    await self._sleep(self._dice.expovariate(1 / PAUSE_SECONDS))
+                if pause := await self._ask(time.monotonic()):
+                    await self._sleep(self._dice.expovariate(1 / pause))
 
         moments = [self._task.ramp.opens(number) for number in range(self._task.ramp.last)]
         await asyncio.gather(*(connection(opens) for opens in moments if opens is not None))
@@ -188,10 +192,10 @@ class Clients:
                     break
                 group.create_task(arrival(self._began + moment))
 
-    async def _ask(self, arrived: float) -> bool:
-        """Sends a request and reads its stream. True if the answer is complete."""
+    async def _ask(self, arrived: float) -> float:
+        """Sends a request and reads its stream. Returns seconds to pause: 0 if the answer is complete."""
         url, body = request(self._task, prompt(self._dice, self._task.tokens_in))
-        stream = Stream()
+        stream, pause = Stream(), PAUSE_SECONDS
         self._report.sent += 1
         self._open += 1
         try:
@@ -205,7 +209,10 @@ class Clients:
             self._report.cut += 1
             raise
         except (RequestError, aiohttp.ClientError, TimeoutError, ValueError) as error:
-            self._problem(str(error) or type(error).__name__)
+            text = str(error) or type(error).__name__
+            if told := RETRY.search(text):
+                pause = max(pause, float(told[1]))
+            self._problem(RETRY.sub("", text))
         else:
             if not stream.usage:
                 self._problem("the stream ended before its last event")
@@ -221,8 +228,8 @@ class Clients:
             report.ttft.append(stream.first - arrived)
             report.tokens_in += stream.usage["prompt_tokens"]
             report.tokens_out += stream.usage["completion_tokens"]
-            return True
-        return False
+            return 0.0
+        return pause
 
     def _problem(self, text: str) -> None:
         self._report.problems[text] = self._report.problems.get(text, 0) + 1

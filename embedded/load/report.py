@@ -174,7 +174,8 @@ def _connections(totals: Totals) -> str:
 
 def _requests(totals: Totals) -> str:
     counts = totals.counts
-    return f"{counts['sent']:,} sent, {counts['finished']:,} answered, {counts['refused'] + counts['lost']:,} errors"
+    names = {"sent": "sent", "finished": "answered", "refused": "refused", "lost": "lost"}
+    return ", ".join(f"{counts[name]:,} {shown}" for name, shown in names.items())
 
 
 def _engine(seen: Seen) -> str:

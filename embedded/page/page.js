@@ -28,7 +28,7 @@ function panels(data) {
     {
       title: 'Replicas', wide: true, whole: true, unit: short, floor: Math.max(2, scaling?.most ?? 0), marks: rescaled,
       note: scaling
-        ? `Between ${scaling.least} and ${scaling.most}. Marks are decisions of the autoscaler (HPA). A replica ends when demand has been low for ${span(scaling.window)}.`
+        ? `Between ${scaling.least} and ${scaling.most}. Marks are decisions of the autoscaler (HPA); of equal ones, the latest. A replica ends when demand has been low for ${span(scaling.window)}.`
         : 'This service does not scale.',
       curves: [
         {name: 'ready', points: series.ready, tone: 'one', kind: 'area'},

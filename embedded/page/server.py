@@ -106,7 +106,6 @@ class Handler(BaseHTTPRequestHandler):
     """A browser's requests."""
 
     server: Server  # pyright: ignore[reportIncompatibleVariableOverride]
-    protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
         # Any other name would be a page of somebody else whose name leads here (DNS rebinding).

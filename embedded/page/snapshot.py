@@ -17,7 +17,7 @@ LEAST_STEP = 5.0
 TOLERANCE = 0.1
 """Share by which an HPA lets a signal miss its target before it acts. Source: Kubernetes, `--horizontal-pod-autoscaler-
 tolerance`."""
-MOST_EVENTS = 60
+MOST_EVENTS = 20
 
 
 def snapshot(
@@ -31,6 +31,7 @@ def snapshot(
 
     Raises what the API server's client raises. Without Prometheus, curves are empty and `problems` says so.
     """
+    now = round(now, 3)  # as Prometheus writes times
     services = telemetry.services()
     service = next((service for service in services if service.id == wanted), services[0] if services else None)
     document: dict[str, Any] = {

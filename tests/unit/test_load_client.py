@@ -29,7 +29,7 @@ OPENAI = [
     {"choices": [{"index": 0, "text": " fox", "finish_reason": "length"}], "usage": None},
     {"choices": [], "usage": {"prompt_tokens": 12, "total_tokens": 16, "completion_tokens": 4}},
 ]
-REFUSED = {"error": "queue full: 16 requests wait; retry after 1 s"}
+REFUSED = {"error": "queue full: 16 requests wait; retry after 2 s"}
 """With status 400, as an event, though no stream begins."""
 
 
@@ -178,9 +178,17 @@ def test_refused_and_lost_are_told_apart(server: Server) -> None:
     assert counts["refused"] == by_kind[0] > 0
     assert counts["lost"] == by_kind[1] + by_kind[2] > 1
     assert counts["finished"] == by_kind[3] > 0
-    assert found.problems["400 queue full: 16 requests wait; retry after 1 s"] == by_kind[0]
+    assert found.problems["400 queue full: 16 requests wait"] == by_kind[0]
     assert found.problems["the drain budget of 4 s is over"] == by_kind[2]
     assert sum(found.problems.values()) == sum(by_kind[:3])
+
+
+def test_a_full_server_says_when_to_come_back(server: Server) -> None:
+    """50 connections that pause for 2 s on average come back 50 times within 2 s, with a deviation of √50."""
+    server.answer = lambda handler, _: handler.refuse()
+    found = totals(task(server, ramp=Ramp(50, 50, 0, 2)))
+    assert found.counts["refused"] == found.counts["sent"]
+    assert found.counts["sent"] - 50 < 50 + 4 * 50**0.5  # with pauses of 1 s, 100 would come back
 
 
 def test_a_stream_that_ends_early_is_lost(server: Server) -> None:
