@@ -118,6 +118,8 @@ def autoscaler_values(
             "scale-down-gpu-utilization-threshold": str(IN_USE),
             # Model servers keep weights on the node's own NVMe disks; that is a cache, and must not keep a node alive.
             "skip-nodes-with-local-storage": "false",
+            # The alert NodePoolAtMax and the dashboard of nodes compare a pool's size with its limit.
+            "emit-per-nodegroup-metrics": "true",
         },
         "serviceMonitor": {"enabled": settings.service_monitors, "namespace": NAMESPACE},
     }
