@@ -17,7 +17,7 @@ LEAST_STEP = 5.0
 TOLERANCE = 0.1
 """Share by which an HPA lets a signal miss its target before it acts. Source: Kubernetes, `--horizontal-pod-autoscaler-
 tolerance`."""
-MOST_EVENTS = 20
+MOST_EVENTS = 40
 
 
 def snapshot(
