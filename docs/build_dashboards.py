@@ -12,7 +12,6 @@ import html
 import json
 import math
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from typing import Any
 from urllib.error import HTTPError
 
 from eks_llm.plan.program import find_project, run
+from embedded.browser import chromium
 from tests.queries import boards, filled
 
 ROOT = Path(__file__).parents[1]
@@ -286,13 +286,10 @@ def page(board: dict[str, Any], prometheus: Prometheus, begin: float, end: float
 
 
 def screenshot(text: str, height: int, image: Path) -> None:
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if not chromium:
-        sys.exit("needs Chromium on PATH (Debian: apt install chromium)")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "page.html"
         file.write_text(text, encoding="utf-8")
-        command = [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+        command = [chromium(), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
                    f"--user-data-dir={folder}/profile", f"--window-size=1428,{height}", f"--screenshot={image}",
                    file.as_uri()]  # fmt: skip
         subprocess.run(command, check=True, capture_output=True, timeout=180)  # noqa: S603

@@ -7,7 +7,6 @@ import copy
 import json
 import os
 import re
-import shutil
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +26,7 @@ from eks_llm.plan.manifests import manifests
 from eks_llm.plan.recorder import record
 from eks_llm.serving.service import Runtime
 from embedded.api import Api
+from embedded.browser import chromium
 from embedded.controlplane import ControlPlane
 from embedded.keda import Keda
 from embedded.page.server import MINUTES, Answer, Live, Server, serve
@@ -38,7 +38,6 @@ from embedded.telemetry import Scaling, Service, Telemetry, scaling
 from tests.cluster.record_page import FILE, key
 from tests.cluster.test_serving_pod import inference_service
 
-CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 LOADED = Service(
     "inference", "tiny", triton=True, desired=2, ready=1, scaling=Scaling(1, 3, ["demand"], {"demand": 4.0}, 60.0)
 )
@@ -46,11 +45,8 @@ LOADED = Service(
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """A browser of the machine, or the one that Playwright installs."""
-    found = next((path for name in CHROMIUM if (path := shutil.which(name))), None)
+    found = chromium()
     with sync_playwright() as playwright:
-        if not found and not Path(playwright.chromium.executable_path).exists():
-            pytest.fail(f"no browser: install one of {', '.join(CHROMIUM)}, or run `playwright install chromium`")
         sandbox = [] if os.geteuid() else ["--no-sandbox"]  # which root cannot have
         browser = playwright.chromium.launch(executable_path=found, args=sandbox, timeout=120_000)
         yield browser
