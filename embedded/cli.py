@@ -23,6 +23,8 @@ from .process import PlatformError
 from .serving_env import InstallError
 from .tools import ToolError
 
+INSIST_SECONDS = 1.0
+
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -47,6 +49,8 @@ def up(
 
     found = Stack.find(stack)
     if found.is_local:
+        signal.signal(signal.SIGALRM, _again)
+        sys.unraisablehook = _unraisable
         bring_up.up(Platform(), found, say)
     else:
         bring_up.elsewhere(found)
@@ -102,11 +106,27 @@ def main() -> None:
     except (PlatformError, ToolError, InstallError, OSError) as error:  # OSError: the disk is full, among others
         print(error, file=sys.stderr)
         sys.exit(1)
+    finally:
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
     """Not KeyboardInterrupt, which typer would catch and report in its own way."""
     print("\ninterrupted", file=sys.stderr, flush=True)
+    if signal.getsignal(signal.SIGALRM) is _again:
+        signal.setitimer(signal.ITIMER_REAL, INSIST_SECONDS)
+    sys.exit(130)
+
+
+def _unraisable(what: "sys.UnraisableHookArgs") -> None:
+    """Says what Python drops, but for our own."""
+    if not isinstance(what.exc_value, SystemExit):
+        sys.__unraisablehook__(what)
+
+
+def _again(_signal: int, _frame: FrameType | None) -> None:
+    """An exception in a destructor is dropped by Python, so it is raised again until the cleaning up has begun."""
+    signal.setitimer(signal.ITIMER_REAL, INSIST_SECONDS)
     sys.exit(130)
 
 

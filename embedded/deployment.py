@@ -23,7 +23,7 @@ import yaml
 from pulumi import automation
 
 from .controlplane import ControlPlane
-from .platform import DEPLOYMENT, Platform, Progress
+from .platform import DEPLOYMENT, Platform, Progress, uninterrupted
 from .process import PlatformError, Process, interrupt, stop
 from .prometheus import Prometheus
 from .stack import ROOT, Stack
@@ -61,8 +61,9 @@ class Deployment:
 
     def interrupt(self) -> None:
         """Ends it in good order: Pulumi writes down how far it came, so that the next `up` can go on from there."""
-        interrupt(self.platform.home, DEPLOYMENT)
-        stop(self.platform.home, [DEPLOYMENT])
+        with uninterrupted():
+            interrupt(self.platform.home, DEPLOYMENT)
+            stop(self.platform.home, [DEPLOYMENT])
 
     def _process(self) -> Process:
         home = self.platform.home

@@ -124,7 +124,7 @@ class Platform:
 
         Another Ctrl-C meanwhile changes nothing. For callers that hold the lock.
         """
-        with _uninterrupted():
+        with uninterrupted():
             names = recorded(self.home)
             last = [name for name in ("kube-apiserver", "etcd") if name in names]
             stop(self.home, [name for name in names if name not in last])
@@ -155,12 +155,12 @@ class Platform:
 
 
 @contextmanager
-def _uninterrupted() -> Iterator[None]:
+def uninterrupted() -> Iterator[None]:
     """What else would end this process is ignored. Threads beside the first get no signals anyway."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in ENDING}
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (*ENDING, signal.SIGALRM)}
     try:
         yield
     finally:

@@ -167,10 +167,14 @@ def _step(command: list[str], progress: Callable[[str], None]) -> None:
     """Runs a command, passing on one line per package, and the whole output where it fails."""
     lines: list[str] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        for line in process.stdout or ():
-            lines.append(line)
-            if line.startswith(("Collecting", "Installing")):
-                progress("  " + line.rstrip()[:110])
+        try:
+            for line in process.stdout or ():
+                lines.append(line)
+                if line.startswith(("Collecting", "Installing")):
+                    progress("  " + line.rstrip()[:110])
+        except BaseException:  # Ctrl-C
+            process.kill()
+            raise
     if process.returncode:
         raise InstallError(f"{' '.join(command[:4])} … failed:\n{''.join(lines[-40:])}")
 
