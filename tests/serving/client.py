@@ -61,22 +61,34 @@ def grpc_type(array: np.ndarray) -> str:
     return str(np_to_triton_dtype(array.dtype))
 
 
-async def responses(client: Any, inputs: list[Any], model: str = "llm", **options: Any) -> AsyncGenerator[Any]:
+GRPC_STATUS = {"triton_grpc_error": "true"}
+"""Header with which Triton ends a stream with gRPC's own status instead of a message in it."""
+
+
+async def responses(
+    client: Any, inputs: list[Any], model: str = "llm", headers: dict[str, str] | None = None, **options: Any
+) -> AsyncGenerator[Any]:
     """(response, error) of one request over a gRPC stream of its own."""
 
     async def once() -> AsyncIterator[dict[str, Any]]:
         yield {"model_name": model, "inputs": inputs, "enable_empty_final_response": True, **options}
 
-    async for result, error in client.stream_infer(once()):
+    async for result, error in client.stream_infer(once(), headers=headers):
         yield result, error
         if error or result.get_response().parameters["triton_final_response"].bool_param:
             return
 
 
 async def ask(
-    client: Any, inputs: list[Any], model: str = "llm", output: str = "TEXT_OUTPUT", **options: Any
+    client: Any,
+    inputs: list[Any],
+    model: str = "llm",
+    output: str = "TEXT_OUTPUT",
+    into: Result | None = None,
+    **options: Any,
 ) -> Result:
-    seen = Result()
+    """What the client saw, which `into` shows as it comes."""
+    seen = into or Result()
     try:
         async with contextlib.aclosing(responses(client, inputs, model, **options)) as stream:
             async for result, error in stream:

@@ -19,7 +19,7 @@ from embedded.serving_env import ROOT, ensure
 
 REPOSITORY = ROOT / "model_repository"
 EXAMPLE = ROOT / "examples" / "ensemble"
-START_SECONDS = 300
+START_SECONDS = 600
 
 
 def engine_document(model: Path, **changes: Any) -> dict[str, Any]:

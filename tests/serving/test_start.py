@@ -1,6 +1,7 @@
 """What cannot be served is said at start: which file, which key, and what would be right."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -152,9 +153,13 @@ class TestModelFiles:
         modules("engine_config").check_model_files(str(model))
 
 
-def ends_with(directory: Path, document: dict[str, Any]) -> str:
-    """Starts a server that cannot serve; returns its log once it has ended by itself."""
+def ends_with(directory: Path, document: dict[str, Any], change: Callable[[Path], None] = lambda _: None) -> str:
+    """Starts a server that cannot serve; returns its log once it has ended by itself.
+
+    `change` is made to the model repository before.
+    """
     server = Server(directory, document)
+    change(directory / "repository")
     try:
         server.start(wait=False)
         assert server.process
@@ -173,6 +178,22 @@ def test_tritonserver_ends_when_the_engine_does_not_start(model: Path, tmp_path:
     log = ends_with(tmp_path, engine_document(model, frontends=1, engine={"max_model_len": 100_000}))
     assert "the engine did not start" in log
     assert "max_model_len" in log
+
+
+def test_a_second_version_would_claim_the_same_gpu(model: Path, tmp_path: Path) -> None:
+    """One version of one engine per pod, whichever of the two comes first."""
+
+    def add_version(repository: Path) -> None:
+        shutil.copytree(repository / "llm" / "1", repository / "llm" / "2")
+        config = repository / "llm" / "config.pbtxt"
+        config.write_text(config.read_text().replace("latest { num_versions: 1 }", "all {}"))
+
+    log = ends_with(tmp_path, engine_document(model), add_version)
+    assert re.search(
+        r"version (1 of this model already owns the GPU; version 2|2 of this model already owns the GPU; version 1) "
+        r"must be served by another pod \(keep version_policy at one version\)",
+        log,
+    )
 
 
 def test_self_test_of_the_image(model: Path, tmp_path: Path) -> None:

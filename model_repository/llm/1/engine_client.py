@@ -27,7 +27,7 @@ class EngineFailedError(RuntimeError):
     """The engine did not start; the message has its reason."""
 
 
-def start_engine_process(directory: RunDirectory) -> None:
+def start_engine_process(directory: RunDirectory, version: str) -> None:
     """Starts the engine process in a process group of its own, so that signals to Triton's group do not reach it."""
     environment = {
         **os.environ,
@@ -39,19 +39,22 @@ def start_engine_process(directory: RunDirectory) -> None:
     python = sys.executable or shutil.which("python3") or "python3"
     program = Path(__file__).with_name("engine_process.py")
     subprocess.Popen(  # noqa: S603
-        [python, str(program), str(os.getppid())], env=environment, process_group=0, stdin=subprocess.DEVNULL
+        [python, str(program), str(os.getppid()), version],
+        env=environment,
+        process_group=0,
+        stdin=subprocess.DEVNULL,
     )
 
 
 class EngineConnection:
     """The line to the engine process."""
 
-    def __init__(self, directory: RunDirectory, index: int) -> None:
+    def __init__(self, directory: RunDirectory, index: int, version: str) -> None:
         self._server_pid = os.getppid()
         self._socket = _connect(directory.control_socket)
         self._lines = self._socket.makefile("r", encoding="utf-8")
         self._leaving = False
-        self._send({"hello": index, "pid": os.getpid()})
+        self._send({"hello": index, "version": version})
 
     def wait_ready(self) -> dict[str, str]:
         """Blocks while the model loads; returns this front end's addresses.

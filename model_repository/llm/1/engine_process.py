@@ -1,9 +1,9 @@
 """The process that owns the engine: starts it, watches it, serves its metrics, and ends the pod when it is lost.
 
-    python engine_process.py <pid of tritonserver>
+    python engine_process.py <pid of tritonserver> <version of the model>
 
 Started by the first front end. Front ends connect to its Unix socket and speak lines of JSON:
-    front end: {"hello": index, "pid": …}      engine process: {"ready": addresses, "group": …} or {"failed": reason}
+    front end: {"hello": index, "version": …}  engine process: {"ready": addresses, "group": …} or {"failed": reason}
     front end: {"serving": true}, {"bye": true} engine process: {"dead": reason}
 A connection that ends without a bye means that the front end died. When all have said bye, the engine is stopped.
 """
@@ -22,7 +22,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from engine_config import ConfigError, EngineConfig, load
-from pod_state import PodState, RunDirectory
+from pod_state import PodState, RunDirectory, other_version
 from takedown import alive, take_down
 
 logger = logging.getLogger("eks_llm.engine_process")
@@ -32,8 +32,8 @@ WATCH_SECONDS = 0.25
 class EngineProcess:
     """One per pod."""
 
-    def __init__(self, config: EngineConfig, server_pid: int, directory: RunDirectory) -> None:
-        self.config, self.server_pid, self.directory = config, server_pid, directory
+    def __init__(self, config: EngineConfig, server_pid: int, version: str, directory: RunDirectory) -> None:
+        self.config, self.server_pid, self.version, self.directory = config, server_pid, version, directory
         self.addresses: list[dict[str, str]] = []
         self.failure: str | None = None
         self.started, self.stopping = threading.Event(), threading.Event()
@@ -126,6 +126,9 @@ class EngineProcess:
             for line in lines:
                 message = json.loads(line)
                 if "hello" in message:
+                    if message["version"] != self.version:
+                        _write(connection, {"failed": other_version(self.version, message["version"])})
+                        return
                     index = int(message["hello"])
                     with self._lock:
                         self._connections[index] = connection
@@ -220,7 +223,7 @@ def main() -> int:
         signal.signal(number, signal.SIG_IGN)  # the front ends say when to stop; a signal to the group must not
     directory = RunDirectory.of_environment()
     try:
-        process = EngineProcess(load(), int(sys.argv[1]), directory)
+        process = EngineProcess(load(), int(sys.argv[1]), sys.argv[2], directory)
     except (ConfigError, OSError) as error:
         logger.error("%s", error)
         return 1

@@ -43,8 +43,8 @@ class OverloadedError(RuntimeError):
 class FrontEnd:
     """Front end `index` of `config.frontends`."""
 
-    def __init__(self, config: EngineConfig, directory: RunDirectory, index: int) -> None:
-        self.config, self.directory, self.index = config, directory, index
+    def __init__(self, config: EngineConfig, directory: RunDirectory, index: int, version: str) -> None:
+        self.config, self.directory, self.index, self.version = config, directory, index, version
         self._server_pid = os.getppid()
         self.dead: str | None = None
         self.draining_since: float | None = None
@@ -61,7 +61,7 @@ class FrontEnd:
 
     def start(self) -> None:
         """Connects to the engine and proves the whole way with one token. Blocks while the engine loads."""
-        connection = EngineConnection(self.directory, self.index)
+        connection = EngineConnection(self.directory, self.index, self.version)
         settings = vllm_internals.vllm_config(self.config, self.index)  # while the engine loads
         addresses = connection.wait_ready()
         self._state = PodState(self.directory, self.config.frontends, self.index)
@@ -94,6 +94,7 @@ class FrontEnd:
             longest_token=max(len(token) for token in tokenizer.get_vocab()),
             defaults=settings.model_config.get_diff_sampling_param(),
             lora_adapters=frozenset(self.config.lora_adapters),
+            priorities=settings.scheduler_config.policy == "priority",
         )
         self._loras = {
             name: LoRARequest(name, number, path)

@@ -51,7 +51,7 @@ class TritonPythonModel:
             check_model_files(adapter, "adapter_config.json")
         if index == 0:
             directory.claim(version)
-            start_engine_process(directory)
+            start_engine_process(directory, version)
         os.environ["VLLM_RPC_BASE_PATH"] = str(directory.root)
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(directory.metrics)  # before prometheus_client is imported
 
@@ -59,7 +59,7 @@ class TritonPythonModel:
         from responses import Answer, Outbox
 
         self._answer, self._outbox = Answer, Outbox()
-        self._frontend = FrontEnd(config, directory, index)
+        self._frontend = FrontEnd(config, directory, index, version)
         self._frontend.start()
 
     def execute(self, requests: list[Any]) -> None:

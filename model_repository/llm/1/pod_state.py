@@ -4,6 +4,7 @@ A slot is written by its owner alone, so there are no locks; readers add up all 
 """
 
 import contextlib
+import fcntl
 import mmap
 import os
 import shutil
@@ -64,19 +65,29 @@ class RunDirectory:
         Raises:
             ConfigError: another version of the model runs in this server already.
         """
+        self.root.mkdir(parents=True, exist_ok=True)
         owner = self.root / "owner"
-        mine = f"{os.getppid()} {version}"
-        with contextlib.suppress(OSError):
-            server, other = owner.read_text().split()
-            if server == str(os.getppid()) and other != version:
-                raise ConfigError(
-                    f"version {other} of this model already owns the GPU; version {version} must be served by another "
-                    "pod (keep version_policy at one version)"
-                )
-            _remove_orphans(self.root.parent)
-        shutil.rmtree(self.root, ignore_errors=True)
-        self.metrics.mkdir(parents=True)
-        owner.write_text(mine)
+        with open(self.root / "lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # Triton loads versions at the same time
+            with contextlib.suppress(OSError):
+                server, other = owner.read_text().split()
+                if server == str(os.getppid()) and other != version:
+                    raise ConfigError(other_version(other, version))
+                _remove_orphans(self.root.parent)
+            shutil.rmtree(self.metrics, ignore_errors=True)
+            for file in self.root.iterdir():  # vLLM's sockets are here too
+                if file.name != "lock":
+                    file.unlink()
+            self.metrics.mkdir()
+            owner.write_text(f"{os.getppid()} {version}")
+
+
+def other_version(owner: str, version: str) -> str:
+    """Why a version of the model is refused."""
+    return (
+        f"version {owner} of this model already owns the GPU; version {version} must be served by another pod (keep "
+        "version_policy at one version)"
+    )
 
 
 def _remove_orphans(memory: Path) -> None:

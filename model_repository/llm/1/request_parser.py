@@ -60,6 +60,8 @@ class ModelLimits:
     defaults: Mapping[str, Any]
     """Sampling parameters of the model's own generation config."""
     lora_adapters: frozenset[str]
+    priorities: bool
+    """Whether the engine orders waiting requests by priority; else by arrival."""
 
 
 @dataclass
@@ -102,6 +104,11 @@ def parse(tensors: Mapping[str, np.ndarray | None], limits: ModelLimits) -> Pars
         )
     if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > _MAX_INT:
         raise InvalidRequestError(f"SAMPLING_PARAMETERS.priority: {priority!r} is not a whole number")
+    if priority and not limits.priorities:
+        raise InvalidRequestError(
+            f"SAMPLING_PARAMETERS.priority: {priority} has no effect here, requests are served as they arrive "
+            "(engine.json would say engine.scheduling_policy: priority)"
+        )
     structured = _structured_outputs(extra.pop("structured_outputs", None))
     values = {**limits.defaults, **extra}
     for name, key in (("MAX_TOKENS", "max_tokens"), ("TEMPERATURE", "temperature")):
