@@ -80,10 +80,11 @@ class Dev:
     home: Path
     base: int
     environment: dict[str, str]
+    started: list["subprocess.Popen[str]"] = field(default_factory=list["subprocess.Popen[str]"])
 
     def start(self, *arguments: str, prefix: tuple[str, ...] = (), **more: str) -> "subprocess.Popen[str]":
         # What ./dev runs once its packages are there, so that a Ctrl-C meets this process.
-        return subprocess.Popen(
+        started = subprocess.Popen(
             [*prefix, sys.executable, "-m", "embedded.cli", *arguments],
             cwd=ROOT,
             env={**self.environment, **more},
@@ -91,6 +92,8 @@ class Dev:
             stderr=subprocess.STDOUT,
             text=True,
         )
+        self.started.append(started)
+        return started
 
     def run(self, *arguments: str, status: int = 0, prefix: tuple[str, ...] = (), **more: str) -> str:
         """What it prints."""
@@ -136,7 +139,11 @@ def dev(tmp_path: Path, real_cluster: RealCluster, model: Path) -> Iterator[Dev]
     kept["PYENV_ROOT"] = os.environ.get("PYENV_ROOT", str(Path.home() / ".pyenv"))
     kept |= {key: subprocess.check_output(["go", "env", key], text=True).strip() for key in ("GOMODCACHE", "GOCACHE")}
     own = {"EKS_LLM_HOME": str(home), "EKS_LLM_PORTS": str(base), "PYTHONPATH": str(ROOT)}
-    yield Dev(home, base, {**kept, **real_cluster.environment, **own})
+    dev = Dev(home, base, {**kept, **real_cluster.environment, **own})
+    yield dev
+    for left in dev.started:  # none, unless the test failed
+        left.kill()
+        left.wait()
     Platform(home).down()
 
 
@@ -219,7 +226,7 @@ def test_ctrl_c_leaves_nothing(dev: Dev, moment: str) -> None:
     left = pids(dev.home)
     up.send_signal(signal.SIGINT)
     begin = time.monotonic()
-    rest, _ = up.communicate(timeout=60)
+    rest, _ = up.communicate(timeout=120)
     print(f"{rest}\nended in {time.monotonic() - begin:.1f} s")
     assert up.returncode == 130
     assert "interrupted\n" in rest
@@ -233,7 +240,7 @@ def test_ctrl_c_while_the_model_is_made_leaves_nothing(dev: Dev) -> None:
     said(up, "making the tiny model")
     time.sleep(1)
     up.send_signal(signal.SIGTERM)
-    up.communicate(timeout=60)
+    up.communicate(timeout=120)
     assert up.returncode == 130
     dev.nothing_left([])
     assert not [line for line in processes() if str(dev.home.parent) in line]
@@ -246,7 +253,7 @@ def test_ctrl_c_of_an_update_leaves_what_was_up(dev: Dev) -> None:
     said(update, "deploying")
     time.sleep(1)
     update.send_signal(signal.SIGINT)
-    rest, _ = update.communicate(timeout=60)
+    rest, _ = update.communicate(timeout=120)
     assert update.returncode == 130
     assert "ending the update; what was up stays up" in rest
     assert pids(dev.home) == left
@@ -260,7 +267,7 @@ def test_a_second_command_is_refused_while_one_runs(dev: Dev) -> None:
         refused = dev.run(command, status=1)
         assert f"another command is starting or stopping the platform (pid {first.pid})" in refused
     first.send_signal(signal.SIGHUP)
-    first.communicate(timeout=60)
+    first.communicate(timeout=120)
     assert first.returncode == 130
     dev.nothing_left([])
 
