@@ -11,7 +11,7 @@ from ..catalog.prices import DATE, PRICES, RegionPrices
 from .capacity import Capacity, PoolBudget, offered
 from .memory import Fit
 from .own_prices import FILE, OwnPrices
-from .performance import METHOD, latency
+from .performance import latency, method
 from .stack import Pool, Service, Stack
 from .validity import Finding
 
@@ -282,7 +282,10 @@ def token_rate(service: Service, fit: Fit) -> tuple[float, str]:
     output = max(1, service.typical // 4)
     prompt = max(1, service.typical - output)
     seen = latency(service.shape, fit, batch, prompt=prompt, longest_prompt=prompt, output=output)
-    return seen.tokens_per_second, f"{METHOD}, {batch} requests of {prompt:,} tokens in and {output:,} out"
+    return (
+        seen.tokens_per_second,
+        f"{method(service.shape, fit)}, {batch} requests of {prompt:,} tokens in and {output:,} out",
+    )
 
 
 def _dates(stack: Stack) -> Iterator[datetime.date]:

@@ -1,11 +1,14 @@
 """How fast a replica is likely to be: estimates from memory bandwidth and arithmetic rate, each assumption named.
 
-They rank placements and price tokens; they promise nothing. A measured rate always wins where one is passed in.
+They rank placements and price tokens; they promise nothing. A measured rate always wins where one is passed in, and
+where an engine of the same model, format and GPUs was measured (catalog/speeds.yaml) an estimate is corrected by it.
 """
 
 from dataclasses import dataclass
 
-from ..catalog.models import ModelShape
+from ..catalog.instances import GPUS
+from ..catalog.models import MODELS, ModelShape
+from ..catalog.speeds import DATE, SPEEDS, Speed
 from .memory import Fit
 from .weights import GIB, active_gib, parameters, weights_gib
 
@@ -56,10 +59,35 @@ def prefill_seconds(shape: ModelShape, fit: Fit, tokens: float) -> float:
 def latency(
     shape: ModelShape, fit: Fit, streams: int, *, prompt: float, longest_prompt: float, output: float
 ) -> Latency:
-    """`streams` clients in a closed loop: each sends a prompt when its last answer has ended.
+    """`streams` clients in a closed loop: each sends a prompt when its last answer has ended."""
+    seen = _estimate(shape, fit, streams, prompt=prompt, longest_prompt=longest_prompt, output=output)
+    if not (speed := measured(shape, fit)):
+        return seen
+    point = {"prompt": speed.prompt_tokens, "longest_prompt": speed.prompt_tokens, "output": speed.output_tokens}
+    ratio = speed.tokens_per_second / _estimate(shape, fit, speed.streams, **point).tokens_per_second
+    return Latency(seen.ttft_p99, seen.tpot_p99 / ratio, seen.tokens_per_second * ratio)
 
-    While one prompt is prefilled the others wait: a token takes a step and its share of the prompts of all streams.
-    """
+
+def measured(shape: ModelShape, fit: Fit) -> Speed | None:
+    """An engine of this shape, format and GPUs whose rate is known."""
+    for speed in SPEEDS:
+        known = MODELS[speed.model]
+        asked = (fit.gpu, fit.quantization, fit.tensor_parallel, fit.pipeline_parallel)
+        same = asked == (GPUS[speed.gpu], speed.quantization, speed.tensor_parallel, 1)
+        if same and (known.layers, known.heads, parameters(known)) == (shape.layers, shape.heads, parameters(shape)):
+            return speed
+    return None
+
+
+def method(shape: ModelShape, fit: Fit) -> str:
+    """How `latency` knows."""
+    return f"{METHOD}, corrected by a measurement of {DATE}" if measured(shape, fit) else METHOD
+
+
+def _estimate(
+    shape: ModelShape, fit: Fit, streams: int, *, prompt: float, longest_prompt: float, output: float
+) -> Latency:
+    """While one prompt is prefilled the others wait: a token takes a step and its share of all streams' prompts."""
     step = step_seconds(shape, fit, streams, int(prompt + output / 2))
     prefill = prefill_seconds(shape, fit, prompt)
     tpot = step + streams * prefill / output
