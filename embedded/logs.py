@@ -33,7 +33,7 @@ def chosen(home: Path, wanted: str | None) -> dict[str, Path]:
     matching = {name: file for name, file in found.items() if _means(wanted, name)}
     if not matching:
         known = sorted({name.split("/")[1] if "/" in name else name for name in found})
-        raise PlatformError(f"no logs of {wanted!r}{nearest(wanted, known)}. There are: {', '.join(known)}")
+        raise PlatformError(f"no logs of {wanted!r}{nearest(wanted, known)} (there are: {', '.join(known)})")
     return matching
 
 

@@ -138,7 +138,7 @@ def test_a_name_means_a_process_a_pod_or_the_pods_of_a_service(home: Path, wante
 
 def test_an_unknown_name_gets_the_nearest_and_all(home: Path) -> None:
     with pytest.raises(
-        PlatformError, match=r"no logs of 'etdc'; did you mean 'etcd'\?\. There are: etcd, tiny-5f7-abc"
+        PlatformError, match=r"no logs of 'etdc'; did you mean 'etcd'\? \(there are: etcd, tiny-5f7-abc"
     ):
         logs.chosen(home, "etdc")
 
