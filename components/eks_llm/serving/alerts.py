@@ -218,7 +218,8 @@ def _autoscaler(work: Workload, scaling: Scaling) -> Iterator[Alert]:
     signals = [_when_wanted(work, scaling, blind)]
     if scaling.front_door:
         signals.append(f"absent({scaling.front_door.query})")
-    signals.append(f'sum(increase({metrics.KEDA_EMPTY}{{scaledResource="{work.name}"}}[5m])) > 0')
+    # Shorter than the alert waits, so that one empty answer, as in a restart of Prometheus, is no alarm.
+    signals.append(f'sum(increase({metrics.KEDA_EMPTY}{{scaledResource="{work.name}"}}[2m])) > 0')
     yield Alert(
         "LLMAutoscalerBlind",
         f"max({' or '.join(signals)})",  # one element, whatever is missing
