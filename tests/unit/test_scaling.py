@@ -234,6 +234,11 @@ def test_a_threshold_that_replicas_cannot_pass_is_warned_of() -> None:
     assert "0.8 would be 80%" in busy
 
 
+def test_groups_within_a_front_doors_sum_are_one_element() -> None:
+    query = "sum(max(rate(x_total[1m])) by (route))"
+    assert Scaling.model_validate({"max": 2, "frontDoor": {**FRONT_DOOR, "query": query}}).front_door
+
+
 def test_a_floor_below_the_minimum_changes_nothing() -> None:
     found = warned({"min": 3, "max": 4, "floors": [OFFICE]})
     assert found == {"floors[0].replicas": "3 is not above min 3, so it changes nothing"}
@@ -264,6 +269,10 @@ def test_a_floor_that_outlives_its_capacity_block_is_warned_of() -> None:
         (
             {"frontDoor": {"query": "rate(x_total[1m])", "requestsPerReplica": 1}},
             "scaling.front_door.query: 'rate(x_total[1m])': KEDA takes one element; begin with sum(…)",
+        ),
+        (
+            {"frontDoor": {"query": "sum(rate(x_total[1m])) by (route)", "requestsPerReplica": 1}},
+            "KEDA takes one element, and `by (route)` gives one per group; leave it out",
         ),
         ({"frontDoor": {**FRONT_DOOR, "requestsPerReplica": 0}}, "scaling.front_door.requests_per_replica: 0"),
         ({"max": 2, "floors": [OFFICE]}, "3 replicas are more than max 2"),

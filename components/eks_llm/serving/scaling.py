@@ -93,6 +93,8 @@ class FrontDoor(Model):
     def _one_element(cls, value: str) -> str:
         if not re.match(r"\s*(sum|max|scalar)\s*\(", value):
             raise ValueError("KEDA takes one element; begin with sum(…), e.g. sum(rate(requests_total[1m]))")
+        if grouping := re.search(r"\)\s*((by|without)\s*\([^()]*\))\s*$", value):
+            raise ValueError(f"KEDA takes one element, and `{grouping[1]}` gives one per group; leave it out")
         return value
 
 
