@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from tests.serving.server import REPOSITORY, Server, engine_document
+from tests.serving.metrics import wait_for
+from tests.serving.server import REPOSITORY, START_SECONDS, Server, engine_document
 
 
 @pytest.fixture(scope="module")
@@ -163,8 +164,8 @@ def ends_with(directory: Path, document: dict[str, Any], change: Callable[[Path]
     try:
         server.start(wait=False)
         assert server.process
-        assert server.process.wait(120) != 0
-        assert server.processes() == []
+        assert server.process.wait(START_SECONDS) != 0
+        wait_for(lambda: server.processes() == [], 60)  # an engine that was up already is stopped in order
         return server.tail(400)
     finally:
         server.stop()
