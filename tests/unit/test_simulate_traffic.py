@@ -74,8 +74,14 @@ def test_a_file_of_rates_may_have_other_columns(tmp_path: Path) -> None:
         ("", "empty"),
         ("seconds\n", "no rows below the header"),
         ("time,rate\n0,1\n", "no column `seconds` (columns: time, rate)"),
-        ("seconds\n0\nten\n", "ten"),
-        ("seconds\n0\nnan\n", "row 3: nan is not a number"),
+        ("seconds\n0\nten\n", "row 3: 'ten' is not a number"),
+        ("seconds,rate\n0,1\n# quiet,1\n60,2\n", "row 3: '# quiet' is not a number"),
+        ("seconds,rate\n0,1\n60\n120,1\n", "row 3: a value is missing"),
+        ("seconds\n0\nnan\n", "row 3: nan is not a finite number"),
+        ("seconds,rate\n0,2\n60,nan\n120,2\n", "row 3: nan is not a finite number"),
+        ("seconds,rate\n0,2\n60,inf\n120,2\n", "row 3: inf is not a finite number"),
+        ("seconds,rate\n0,1\n60,1\n60,2\n120,1\n", "row 4: 60 is the time of the row above, too"),
+        ("seconds\n1700000000\n1700000060\n", "row 2: 1700000000: write seconds since the trace began, not a date"),
         ("seconds\n-5\n0\n", "row 2: -5 is before 0"),
         ("seconds\n0\n9\n4\n", "row 4: 4 is earlier than the row above; sort the file"),
         ("seconds,rate\n0,1\n", "a rate needs a second row"),
@@ -92,6 +98,17 @@ def test_bad_files_are_refused_with_the_row(tmp_path: Path, text: str, message: 
         read_csv(csv(tmp_path, text), random())
     assert message in str(error.value)
     assert "trace.csv" in str(error.value) or "cut it" in message
+
+
+def test_a_rate_that_nobody_has_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TrafficError, match=r"1e\+20 requests per second; at most 1,000,000 are simulated"):
+        read_csv(csv(tmp_path, "seconds,rate\n0,1e20\n60,0\n"), random())
+    with pytest.raises(TrafficError, match="inf requests per second"):
+        stages([(60, float("inf"))]).trace(None)
+
+
+def test_a_file_of_a_spreadsheet_begins_with_a_byte_order_mark(tmp_path: Path) -> None:
+    assert read_csv(csv(tmp_path, "\ufeffseconds,rate\r\n0,0\r\n60,0\r\n"), random()).seconds == 60
 
 
 def test_a_missing_file_and_a_binary_one(tmp_path: Path) -> None:

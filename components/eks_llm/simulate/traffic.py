@@ -2,6 +2,7 @@
 
 import csv
 import math
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ STEPS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Lengths of a time step; each divides the 10 s of a scrape or is it."""
 MOST_STEPS = 100_000
 """A day has 86,400 seconds, so it is simulated in steps of 1 s."""
+MOST_PER_SECOND = 1e6
+"""More is a slip of units; far above it random arrivals cannot be drawn."""
 GAP = 3.0
 """Rates further apart than this many times the usual distance have a gap between them."""
 
@@ -48,6 +51,8 @@ class Rates:
 
     def trace(self, random: np.random.Generator | None) -> Trace:
         """Random arrivals (Poisson) at these rates; None: evenly spaced ones."""
+        if (most := float(self.rates.max())) > MOST_PER_SECOND:
+            raise TrafficError(f"{most:g} requests per second; at most {MOST_PER_SECOND:,.0f} are simulated")
         end = float(self.times[-1])
         step = step_for(end)
         edges = np.arange(0, math.ceil(end / step) + 1) * step
@@ -116,16 +121,21 @@ def read_csv(path: Path, random: np.random.Generator) -> Trace:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # no rows: said below
-            data = np.loadtxt(path, delimiter=",", skiprows=1, usecols=columns, ndmin=2, dtype=float, encoding="utf-8")
+            data = np.loadtxt(
+                path, delimiter=",", comments=None, skiprows=1, usecols=columns, ndmin=2, dtype=float, encoding="utf-8"
+            )
     except ValueError as error:
-        raise TrafficError(f"{path}: {error}") from None
+        raise TrafficError(f"{path}: {_in_file(str(error))}") from None
     if not len(data):
         raise TrafficError(f"{path}: no rows below the header")
     times = data[:, 0]
-    _check(path, times, np.isnan(data.sum(axis=1)), "is not a number")
+    for column in data.T:
+        _check(path, column, ~np.isfinite(column), "is not a finite number")
     _check(path, times, times < 0, "is before 0; times are seconds since the trace began")
     _check(path, times, np.append(False, np.diff(times) < 0), "is earlier than the row above; sort the file")
     if len(columns) == 1:
+        if times[0] > LONGEST_DAYS * 86400:
+            raise TrafficError(f"{path}: row 2: {times[0]:.0f}: write seconds since the trace began, not a date")
         step = step_for(max(1.0, float(times[-1])))
         counts = np.bincount((times / step).astype(int))
         return Trace(step, counts.astype(float))
@@ -134,7 +144,7 @@ def read_csv(path: Path, random: np.random.Generator) -> Trace:
 
 def _header(path: Path) -> list[int]:
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:  # spreadsheets write a byte-order mark
             names = [name.strip() for name in next(csv.reader(file), [])]
     except OSError as error:
         raise TrafficError(f"{path}: {error.strerror}") from None
@@ -147,16 +157,26 @@ def _header(path: Path) -> list[int]:
     return [names.index("seconds")] + ([names.index("rate")] if "rate" in names else [])
 
 
-def _check(path: Path, times: np.ndarray, bad: np.ndarray, what: str) -> None:
+def _in_file(message: str) -> str:
+    """A message of numpy, which counts rows from 0 below the header or from 1, with the row of the file."""
+    bad = re.match(r"could not convert string '(.*)' to float64 at row (\d+)", message)
+    if bad:
+        return f"row {int(bad[2]) + 2}: '{bad[1]}' is not a number"
+    short = re.match(r"invalid column index \d+ at row (\d+)", message)
+    return f"row {int(short[1]) + 1}: a value is missing" if short else message
+
+
+def _check(path: Path, values: np.ndarray, bad: np.ndarray, what: str) -> None:
     if bad.any():
         row = int(bad.argmax())
-        raise TrafficError(f"{path}: row {row + 2}: {times[row]:g} {what} ({int(bad.sum()):,} such rows)")
+        raise TrafficError(f"{path}: row {row + 2}: {values[row]:g} {what} ({int(bad.sum()):,} such rows)")
 
 
 def _rates(path: Path, times: np.ndarray, rates: np.ndarray) -> Rates:
     if len(times) < 2:
         raise TrafficError(f"{path}: one row; a rate needs a second row that ends it")
     _check(path, rates, rates < 0, "requests per second is negative")
+    _check(path, times, np.append(False, np.diff(times) == 0), "is the time of the row above, too; keep one of them")
     distances = np.diff(times)
     usual = float(np.median(distances))
     gaps = distances > GAP * usual
