@@ -20,6 +20,7 @@ IN_ENVIRONMENT = importlib.util.find_spec("vllm") is not None and importlib.util
 
 if TYPE_CHECKING or IN_ENVIRONMENT:  # elsewhere only the hooks below are needed
     from embedded import tiny_model
+    from tests.serving import openai_server
     from tests.serving.reference import Reference
     from tests.serving.server import Server, engine_document, running
 
@@ -54,6 +55,13 @@ def reference(model: Path) -> "Reference":
 def server(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator["Server"]:
     """Two front ends on one engine."""
     with running(tmp_path_factory.mktemp("server"), engine_document(model)) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def openai(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator["openai_server.OpenAIServer"]:
+    """`vllm serve` with two API servers on one engine."""
+    with openai_server.running(tmp_path_factory.mktemp("openai"), engine_document(model)) as started:
         yield started
 
 

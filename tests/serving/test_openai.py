@@ -1,7 +1,6 @@
 """The second runtime: `vllm serve` from the same engine.json, with the flags that the component makes of it."""
 
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,6 @@ from tests.serving.openai_server import OpenAIServer, running
 from tests.serving.reference import Reference
 from tests.serving.server import engine_document
 from tests.serving.test_metrics import CONTRACT
-
-
-@pytest.fixture(scope="module")
-def openai(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenAIServer]:
-    """Two API servers on one engine."""
-    with running(tmp_path_factory.mktemp("openai"), engine_document(model)) as started:
-        yield started
 
 
 def test_answers_like_the_other_runtime(openai: OpenAIServer, reference: Reference) -> None:
