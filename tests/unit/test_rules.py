@@ -16,11 +16,15 @@ from eks_llm.operators.monitoring import Monitoring
 from eks_llm.plan.recorder import record
 from eks_llm.rules import Alert, Severity, duration
 from eks_llm.serving.service import InferenceService
+from eks_llm.serving.triton import ENGINE_METRICS_PORT, METRICS_PORT
+from eks_llm.serving.workload import HTTP_PORT
 from tests.unit.serving import service_args
 
 DOCS = Path(__file__).parents[2] / "docs"
 RUNBOOKS = DOCS / "runbooks"
 SLO = {"ttftP99": "820ms", "tpotP99": "42ms"}
+METRICS_PORTS = {ENGINE_METRICS_PORT, METRICS_PORT, HTTP_PORT}
+"""Of Triton with our model, and of vLLM's OpenAI server, which has one port for all."""
 WIKI = "https://wiki.example.com/runbooks/"
 
 
@@ -240,6 +244,8 @@ def test_a_page_has_what_somebody_at_night_needs(name: str) -> None:
     assert f"amtool silence add alertname={name} " in text
     for linked in re.findall(r"\]\((\w+)\.md\)", text):
         assert (RUNBOOKS / f"{linked}.md").exists()
+    for port in re.findall(r"localhost:(\d+)/metrics", text):
+        assert int(port) in METRICS_PORTS
 
 
 @pytest.mark.parametrize(("page", "folder"), [("runbooks/README.md", ""), ("observability.md", "runbooks/")])

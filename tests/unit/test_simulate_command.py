@@ -116,6 +116,19 @@ def test_recorded_scenarios_are_valid(name: str) -> None:
         (changed("traffic", {}), "give one of stages, step, ramp, diurnal, bursts, csv, not none"),
         (changed("traffic.diurnal", {"low": 1, "high": 2}), "not step and diurnal"),
         (changed("traffic.step.after", -1), "traffic.step.after: -1"),
+        (changed("traffic.step.at", "9h"), "at 32400s is after the end of the trace, duration"),
+        (
+            changed("traffic", {"ramp": {"before": 1, "after": 2, "at": "5m", "over": "10m", "duration": "10m"}}),
+            "at 300s and over 600s go beyond the end of the trace, duration 600s",
+        ),
+        (
+            changed("traffic", {"bursts": {"base": 1, "burst": 2, "every": "1m", "length": "5m", "duration": "1h"}}),
+            "length 300s is more than every 60s: bursts would overlap",
+        ),
+        (
+            changed("traffic", {"bursts": {"base": 1, "burst": 2, "every": "0s", "length": "0s", "duration": "1h"}}),
+            "every 0ms: at least 1s",
+        ),
         (changed("traffic", {"csv": "none.csv"}), "none.csv: No such file"),
         (changed("service.podStart", "2"), "service.podStart: '2': write a number with a unit"),
         (changed("service.replica.measured", None), "give either estimated or measured"),

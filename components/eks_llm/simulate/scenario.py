@@ -3,7 +3,7 @@
 import datetime
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import yaml
@@ -56,6 +56,12 @@ class Step(Model):
     duration: Duration
     """Of the whole trace."""
 
+    @model_validator(mode="after")
+    def _within(self) -> Self:
+        if self.at > self.duration:
+            raise ValueError(f"at {self.at} is after the end of the trace, duration {self.duration}")
+        return self
+
     def rates(self) -> shapes.Rates:
         return shapes.stages([(float(self.at), self.before), (self.duration - self.at, self.after)])
 
@@ -63,6 +69,14 @@ class Step(Model):
 class Ramp(Step):
     over: Duration
     """How long the rise takes, from `at`."""
+
+    @model_validator(mode="after")
+    def _rise_within(self) -> Self:
+        if self.at + self.over > self.duration:
+            raise ValueError(
+                f"at {self.at} and over {self.over} go beyond the end of the trace, duration {self.duration}"
+            )
+        return self
 
     def rates(self) -> shapes.Rates:
         return shapes.ramp(self.before, self.after, self.at, self.over, self.duration)
@@ -82,8 +96,17 @@ class Bursts(Model):
     base: float = Field(ge=0)
     burst: float = Field(ge=0)
     every: Duration
+    """At least 1 s."""
     length: Duration
     duration: Duration
+
+    @model_validator(mode="after")
+    def _apart(self) -> Self:
+        if self.length > self.every:
+            raise ValueError(f"length {self.length} is more than every {self.every}: bursts would overlap")
+        if self.every < 1:
+            raise ValueError(f"every {self.every}: at least 1s")
+        return self
 
     def rates(self) -> shapes.Rates:
         return shapes.bursts(self.base, self.burst, self.every, self.length, self.duration)
