@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from eks_llm import metrics
-from eks_llm.serving.scaling import Scaling, spec
 from eks_llm.cron import Schedule
+from eks_llm.serving.scaling import Scaling, spec
 from eks_llm.simulate.keda import Autoscaler, PolicyError, autoscaler
 from eks_llm.simulate.promql import QueryError, Store, compile_query, evaluate
 
@@ -66,6 +66,18 @@ def test_several_elements_none_and_nan_are_errors_unless_nulls_are_ignored() -> 
 def test_pods_that_are_gone_or_not_yet_there_do_not_count() -> None:
     assert ask(f"sum({RUNNING})", store({RUNNING: [10, 20]}, live=[True, False])) == 10
     assert ask(f"sum({RUNNING})", store({RUNNING: [10, 20]}, live=[False, False])) is None
+
+
+def test_what_was_scraped_after_the_full_second_is_not_seen() -> None:
+    """KEDA sends `time` in RFC 3339, without fractions of a second (prometheus_scaler.go)."""
+    counter = metrics.REQUEST_SUCCESS
+    kept = store({RUNNING: [10, 0], counter: [0, 0]}, {RUNNING: [20, 0], counter: [9, 0]}, interval=10.4)
+    for query, before, after in ((f"sum({RUNNING})", 10, 20), (f"sum(max_over_time({counter}[1m]))", 0, 9)):
+        metadata = {"query": query, "threshold": "1"}
+        made = {"kind": "ScaledObject", "spec": {"triggers": [{"type": "prometheus", "metadata": metadata}]}}
+        (trigger,) = autoscaler(made, MONDAY).triggers
+        assert [trigger.read(kept, now) for now in (10.3, 10.4, 10.9, 11.0)] == [before, before, before, after]
+        assert ask(query, kept, now=-1) is None
 
 
 def test_rate_extrapolates_as_prometheus_does() -> None:

@@ -208,7 +208,8 @@ def _trigger(path: str, trigger: Mapping[str, Any], start: datetime.datetime) ->
 
 
 def _query(query: Compiled, ignore_nulls: bool) -> Callable[[Store, float], float | None]:
-    return lambda store, now: evaluate(query, store, now, ignore_nulls)
+    # KEDA asks for the state at the last full second, so that what was scraped since is not seen.
+    return lambda store, now: evaluate(query, store, math.floor(now), ignore_nulls)
 
 
 def _cron(path: str, name: str, metadata: Mapping[str, str], start: datetime.datetime) -> Trigger:

@@ -43,7 +43,6 @@ class Store:
 
     def __init__(self, slots: int, interval: float) -> None:
         self.slots = slots
-        self.live = np.zeros(slots + 1, dtype=bool)
         self._kept = int(LOOKBACK / interval) + 2
         self._names = (*POD_METRICS, *SERVICE_METRICS, *FRONT_DOOR_METRICS)
         # Room for many scrapes, so that the history is a slice and seldom has to move.
@@ -57,7 +56,6 @@ class Store:
             self._move()
         row, self._end = self._end, self._end + 1
         self._times[row] = now
-        self.live = np.append(live, True)
         for name, values in pods.items():
             self._samples[name][row, :-1] = np.where(live, values, np.nan)
         for name, value in service.items():
@@ -74,14 +72,18 @@ class Store:
         for samples in self._samples.values():
             samples[:, slot] = np.nan
 
-    def latest(self, name: str) -> "Vector":
-        values = self._samples[name][self._end - 1]
-        return Vector(values, self.live & ~np.isnan(values))
+    def latest(self, name: str, now: float) -> "Vector":
+        """The samples of the last scrape up to `now`."""
+        last = int(np.searchsorted(self._times[: self._end], now, side="right")) - 1
+        if last < 0:
+            return EMPTY
+        values = self._samples[name][last]
+        return Vector(values, ~np.isnan(values))
 
     def window(self, name: str, seconds: float, now: float) -> tuple[np.ndarray, np.ndarray]:
-        """Times and samples (time x series) within the last `seconds`, the oldest first."""
-        first = int(np.searchsorted(self._times[: self._end], now - seconds, side="right"))
-        return self._times[first : self._end], self._samples[name][first : self._end]
+        """Times and samples (time x series) within the `seconds` up to `now`, the oldest first."""
+        first, end = np.searchsorted(self._times[: self._end], (now - seconds, now), side="right")
+        return self._times[first:end], self._samples[name][first:end]
 
 
 @dataclass(frozen=True)
@@ -296,7 +298,7 @@ class _Parser:
             arguments = self.arguments(2 if text.startswith("clamp") else 1)
             return lambda store, now: _function(text, [argument(store, now) for argument in arguments])
         name = self.metric(text)
-        return lambda store, _: store.latest(name)
+        return lambda store, now: store.latest(name, now)
 
     def arguments(self, count: int) -> list[Compiled]:
         self.expect("operator", "(")
