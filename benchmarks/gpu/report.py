@@ -17,6 +17,8 @@ RECORDS = ROOT / "benchmarks" / "results" / "gpu"
 PAGE = ROOT / "docs" / "performance.md"
 PICTURE = ROOT / "docs" / "images" / "gpu-sweeps.svg"
 PATHS = ("bare", "serve", "grpc", "http")
+CLIENTS = 4
+"""Client processes of every record beside a server: run.sh and sweep.py."""
 Row = dict[str, Any]
 
 
@@ -146,10 +148,12 @@ def core() -> str:
     found = small_model()
     shares = [row["tokens_per_second"] * row["engine_us_per_token"] / 1e6 for row in found]
     speeds = [row["engine_us_per_token"] for row in found]
+    clients = [row["tokens_per_second"] * row["client_us_per_token"] / 1e6 / CLIENTS for row in found]
     return (
         f"In all {len(found)} runs of the small model the engine process used {min(shares):.0%} to {max(shares):.0%} "
         f"of a core (median {statistics.median(shares):.0%}), while its CPU per token was {min(speeds):.0f} to "
-        f"{max(speeds):.0f} µs."
+        f"{max(speeds):.0f} µs. None of the {CLIENTS} client processes that stand beside a server was full: "
+        f"{max(clients):.0%} of a core at most, on average over them."
     )
 
 
