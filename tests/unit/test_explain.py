@@ -321,6 +321,10 @@ contexts: [{name: here, context: {cluster: here, user: me}}]
 clusters: [{name: here, cluster: {server: "http://127.0.0.1:9"}}]
 users: [{name: me, user: {token: x}}]
 """
+SIGN_IN = KUBECONFIG.replace(
+    "{token: x}",
+    "{exec: {apiVersion: client.authentication.k8s.io/v1, command: no-such-aws, interactiveMode: Never}}",
+)
 
 
 @pytest.mark.parametrize(
@@ -329,6 +333,11 @@ users: [{name: me, user: {token: x}}]
         (None, [], "no cluster: the kubeconfig {file} does not exist"),
         ("- a\n", [], "no cluster:"),
         (KUBECONFIG, ["--context", "there"], "no cluster: Invalid kube-config file. Expected object with name there"),
+        (
+            SIGN_IN,
+            [],
+            "no cluster: the kubeconfig's user cannot sign in: [Errno 2] No such file or directory: 'no-such-aws'",
+        ),
         (KUBECONFIG, [], "no cluster: http://127.0.0.1:9 cannot be reached"),
         (KUBECONFIG, ["--prometheus", "http://127.0.0.1:9"], "no Prometheus at http://127.0.0.1:9:"),
     ],

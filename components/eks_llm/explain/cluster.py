@@ -4,8 +4,10 @@ The official client signs in as kubectl does (exec plugins such as `aws eks get-
 """
 
 import json
+import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -35,15 +37,18 @@ def connect(kubeconfig: Path | None, context: str | None) -> Read:
         raise ClusterError(f"no cluster: the kubeconfig {kubeconfig} does not exist")
     configuration = Configuration()
     try:
-        load_kube_config(
-            config_file=None if kubeconfig is None else str(kubeconfig),
-            context=context,
-            client_configuration=configuration,
-        )
+        with _logged_errors() as errors:
+            load_kube_config(
+                config_file=None if kubeconfig is None else str(kubeconfig),
+                context=context,
+                client_configuration=configuration,
+            )
     except (ConfigException, OSError) as error:
         raise ClusterError(f"no cluster: {' '.join(str(error).split())}") from None
     except Exception as error:  # the client lets errors of the YAML parser and of exec plugins through
         raise ClusterError(f"no cluster: the kubeconfig cannot be used: {' '.join(str(error).split())}") from None
+    if errors:
+        raise ClusterError(f"no cluster: the kubeconfig's user cannot sign in: {' '.join('; '.join(errors).split())}")
     configuration.retries = False  # pyright: ignore[reportAttributeAccessIssue] the client types it by its default
     if urlsplit(configuration.host).hostname in ("localhost", "127.0.0.1", "::1"):
         configuration.proxy = ""  # the client takes HTTPS_PROXY from the environment, even for the loopback interface
@@ -70,6 +75,24 @@ def connect(kubeconfig: Path | None, context: str | None) -> Read:
             raise ClusterError(f"no cluster: {configuration.host} answers no JSON") from None
 
     return read
+
+
+@contextmanager
+def _logged_errors() -> Iterator[list[str]]:
+    """What the client logs as an error: that an exec plugin failed. It then goes on and asks without a token."""
+    messages: list[str] = []
+
+    def keep(entry: logging.LogRecord) -> bool:
+        if entry.levelno >= logging.ERROR:
+            messages.append(entry.getMessage())
+        return False
+
+    root = logging.getLogger()
+    root.addFilter(keep)
+    try:
+        yield messages
+    finally:
+        root.removeFilter(keep)
 
 
 def _said(path: str, error: ApiException) -> str:
