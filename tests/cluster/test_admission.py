@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from eks_llm.placement import POOL_LABEL
 from embedded.api import Api, Manifest, NotFoundError
+from embedded.nodes import add, gpu_node
 
 pytestmark = pytest.mark.cluster
 
@@ -81,9 +83,26 @@ def test_a_second_apply_changes_nothing(api: Api, objects: list[Manifest]) -> No
         assert first.get("spec") == second.get("spec")
 
 
+@pytest.fixture
+def pools(api: Api, objects: list[Manifest]) -> Iterator[None]:
+    """A node of each pool that the stack's services name and the control plane lacks."""
+    named = {item["spec"]["template"]["spec"]["nodeSelector"][POOL_LABEL] for item in of_kind(objects, "Deployment")}
+    there = {node["metadata"]["labels"].get(POOL_LABEL) for node in api.list("v1", "Node")}
+    made = [gpu_node(pool, "p4d.24xlarge", "us-west-2b", 0) for pool in named - there]
+    for node in made:
+        add(api, node)
+    yield
+    for node in made:
+        api.delete(node)
+
+
+def of_kind(objects: list[Manifest], kind: str) -> list[Manifest]:
+    return [item for item in objects if item["kind"] == kind]
+
+
+@pytest.mark.usefixtures("pools")
 def test_pods_are_scheduled_on_the_pool(api: Api, objects: list[Manifest]) -> None:
-    deployments = [item for item in objects if item["kind"] == "Deployment"]
-    for manifest in deployments:
+    for manifest in of_kind(objects, "Deployment"):
         metadata = manifest["metadata"]
 
         def available(metadata: Manifest = metadata) -> bool:
