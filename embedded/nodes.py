@@ -1,7 +1,7 @@
 """Nodes that do not exist, shaped like those of a stack's GPU pools: KWOK plays their kubelets.
 
-The scheduler places pods on them and counts their GPUs as it would on EC2; their pods become Ready at once and run
-nothing.
+The scheduler places pods on them and counts their GPUs as it would on EC2; their pods become Ready at once, or after
+the time that they ask for, and run nothing.
 """
 
 from collections.abc import Callable
@@ -24,6 +24,8 @@ FAKE = {"kwok.x-k8s.io/node": "fake"}
 PROCESS = "kwok"
 STAGES = ("node/fast", "node/heartbeat-with-lease", "pod/fast")
 """Life cycles of nodes and pods, as KWOK publishes them: what happens at once, and heartbeats."""
+START = "pod-ready.stage.kwok.x-k8s.io/delay"
+"""Annotation of a pod: how long it takes until it is ready, e.g. `90s`. Default: no time."""
 
 
 @dataclass(frozen=True)
@@ -113,5 +115,9 @@ def _stages() -> str:
     documents = []
     for stage in STAGES:
         names = yaml.safe_load((folder / stage / "kustomization.yaml").read_text())["resources"]
-        documents += [(folder / stage / name).read_text() for name in names]
-    return "\n---\n".join(documents)
+        documents += [yaml.safe_load((folder / stage / name).read_text()) for name in names]
+    for document in documents:
+        if document["metadata"]["name"] == "pod-ready":
+            start = {"expressionFrom": f'.metadata.annotations["{START}"]'}
+            document["spec"]["delay"] = {"durationMilliseconds": 0, "durationFrom": start}
+    return yaml.safe_dump_all(documents)
