@@ -1,0 +1,258 @@
+"""A service on a platform of its own, and what can be done to both, for test_faults.py.
+
+Its ScaledObject, PodMonitor and PrometheusRule are what our components make. Its pods are stand-ins that report what a
+test says. All waits less here than on EKS, so that a wrong count would show at once: the HPA looks every 5 s, as KEDA
+does, replicas have neither windows nor limits per period, pods are scraped every 2 s, alerts wait for 5 s.
+"""
+
+import copy
+import os
+import signal
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from eks_llm.metrics import KV_USAGE, RUNNING, WAITING
+from eks_llm.operators.monitoring import Monitoring
+from eks_llm.plan.manifests import manifests
+from eks_llm.plan.recorder import record
+from eks_llm.serving.service import Runtime
+from embedded.addresses import loopback
+from embedded.api import Api, Manifest
+from embedded.controlplane import ControlPlane
+from embedded.platform import Platform
+from embedded.process import Process, pid_of
+from embedded.prometheus import Prometheus
+from tests.cluster.test_prometheus import series
+from tests.cluster.test_serving_pod import NAME, inference_service
+
+NAMESPACE = "faults"
+PER_REPLICA = 5
+"""Requests in flight that a replica is meant to carry."""
+KEDA_DOWN = 'ALERTS{alertname="KedaDown",alertstate="firing"}'
+DOOR = 'door_requests{namespace="faults"}'
+WAIT = 180
+"""Seconds. kube-state-metrics and KEDA are scraped every 30 s; the machine may be busy."""
+LOOKS = 12
+"""Seconds in which an HPA looks twice."""
+LOOKS_EVERY = "--horizontal-pod-autoscaler-sync-period=5s"
+
+SERVER = r"""
+import http.server, os, sys, time
+later = "/state/start-again-after"
+if os.path.exists(later):
+    time.sleep(float(open(later).read()))  # as a server that loads its model
+    os.remove(later)
+class Handler(http.server.BaseHTTPRequestHandler):
+    said = sys.argv[1].encode()
+    def do_GET(self):
+        up = self.path == "/health" or Handler.said != b"down"
+        self.send_response(200 if up else 500); self.send_header("Content-Type", "text/plain; version=0.0.4")
+        self.end_headers(); self.wfile.write(Handler.said if self.path == "/metrics" else b"")
+    def do_PUT(self):
+        Handler.said = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path == "/die":
+            open(later, "wb").write(Handler.said)
+            os._exit(137)
+        self.send_response(200); self.end_headers()
+    def log_message(self, *_): pass
+http.server.ThreadingHTTPServer(("0.0.0.0", 8000), Handler).serve_forever()
+"""
+
+
+def objects(prometheus_url: str, **more: Any) -> dict[str, Manifest]:
+    """A service's objects by kind, as the program registers them; of several of a kind the last."""
+    recording = record(lambda: inference_service(Runtime.OPENAI, prometheus_url, **{"namespace": NAMESPACE, **more}))
+    return {(manifest := yaml.safe_load(text))["kind"]: manifest for text in manifests(recording).values()}
+
+
+def stand_in(deployment: Manifest) -> Manifest:
+    """The Deployment, with a server that only reports."""
+    manifest = copy.deepcopy(deployment)
+    pod = manifest["spec"]["template"]["spec"]
+    (server,) = pod["containers"]
+    kept = {key: server[key] for key in ("name", "image", "ports", "resources")}
+    probe = {"httpGet": {"path": "/health", "port": "http"}, "periodSeconds": 1}
+    state = [{"name": "state", "mountPath": "/state"}]
+    command = ["python3", "-c", SERVER, report(0, 0, 0)]
+    pod["containers"] = [{**kept, "command": command, "readinessProbe": probe, "volumeMounts": state}]
+    pod["volumes"] = [{"name": "state", "emptyDir": {}}]
+    pod["terminationGracePeriodSeconds"] = 0
+    for key in ("initContainers", "serviceAccountName"):
+        del pod[key]
+    return manifest
+
+
+def at_once(scaled_object: Manifest) -> Manifest:
+    manifest = copy.deepcopy(scaled_object)
+    manifest["spec"]["pollingInterval"] = 5
+    sides = {side: {"stabilizationWindowSeconds": 0} for side in ("scaleUp", "scaleDown")}
+    manifest["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"] = sides
+    return manifest
+
+
+def impatient(rule: Manifest) -> Manifest:
+    manifest = copy.deepcopy(rule)
+    for group in manifest["spec"]["groups"]:
+        group["interval"] = "2s"
+        for item in group["rules"]:
+            if "for" in item:
+                item["for"] = "5s"
+    return manifest
+
+
+def often(monitor: Manifest) -> Manifest:
+    manifest = copy.deepcopy(monitor)
+    for endpoint in manifest["spec"]["podMetricsEndpoints"]:
+        endpoint |= {"interval": "2s", "scrapeTimeout": "2s"}
+    return manifest
+
+
+@dataclass(frozen=True)
+class Faults:
+    """The platform, and a service of one replica and more on it."""
+
+    platform: Platform
+    api: Api
+    service: dict[str, Manifest]
+    """Its objects by kind, as they are here."""
+    real: Manifest
+    """Its ScaledObject, as it goes to EKS."""
+
+    @property
+    def prometheus(self) -> Prometheus:
+        return Prometheus(ControlPlane.load(self.platform.home))
+
+    # What its pods report
+
+    def pods(self) -> list[Manifest]:
+        """Its pods that run, by age; scaling down leaves the first."""
+        label = f"app.kubernetes.io/name={NAME}"
+        found = self.api.list("v1", "Pod", NAMESPACE, label_selector=label)
+        found = [pod for pod in found if pod["status"].get("podIP") and "deletionTimestamp" not in pod["metadata"]]
+        return sorted(found, key=lambda pod: (pod["metadata"]["creationTimestamp"], pod["metadata"]["name"]))
+
+    def say(self, pod: int, text: str, path: str = "/metrics") -> None:
+        """Has the pod of this age report `text` from now on."""
+        url = f"http://{loopback(self.pods()[pod]['status']['podIP'])}:8000{path}"
+        urllib.request.urlopen(urllib.request.Request(url, text.encode(), method="PUT"), timeout=5).close()
+
+    def load(self, requests: float) -> None:
+        """All requests are the first pod's; the others have none."""
+        for number in range(1, len(self.pods())):
+            self.say(number, report(0, 0, 0))
+        self.say(0, report(requests, 0, 0.1) + door(1))
+
+    # What becomes of it
+
+    def replicas(self) -> int:
+        return self.api.get("apps/v1", "Deployment", NAME, NAMESPACE)["spec"]["replicas"]
+
+    def become(self, replicas: int) -> None:
+        """Waits until it has so many replicas, all of them ready and scraped."""
+
+        def found() -> bool:
+            status = self.api.get("apps/v1", "Deployment", NAME, NAMESPACE)["status"]
+            return self.replicas() == status.get("readyReplicas") == len(self.pods()) == replicas
+
+        self.api.wait(f"{replicas} replicas", found, WAIT)
+
+    def scaled_to(self, requests: float, replicas: int) -> None:
+        self.load(requests)
+        self.become(replicas)
+
+    def hold(self, replicas: int, seconds: float = LOOKS) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            assert self.replicas() == replicas
+            time.sleep(0.5)
+
+    def hold_until(self, replicas: int, what: str, condition: Callable[[], object]) -> None:
+        def found() -> object:
+            assert self.replicas() == replicas
+            return condition()
+
+        self.api.wait(what, found, WAIT)
+
+    def value(self, query: str) -> float | None:
+        """The one element of the answer, which has no labels; None if it is empty."""
+        found = series(self.prometheus, query)
+        assert len(found) <= 1, found
+        assert not found or found[0]["metric"] == {}, found
+        return float(found[0]["value"][1]) if found else None
+
+    def finds(self, query: str, value: float | None) -> None:
+        self.api.wait(f"{query} to be {value}", lambda: self.value(query) == value, WAIT)
+
+    def firing(self, alert: str) -> list[Manifest]:
+        return series(self.prometheus, f'ALERTS{{alertname="{alert}",alertstate="firing",service="{NAME}"}}')
+
+    def fires(self, alert: str) -> Manifest:
+        (found, *_) = self.api.wait(f"{alert} to fire", lambda: self.firing(alert), WAIT)
+        return found["metric"]
+
+    def ends(self, alert: str) -> None:
+        self.api.wait(f"{alert} to end", lambda: not self.firing(alert), WAIT)
+
+    def condition(self, kind: str, version: str = "autoscaling/v2", of: str = "HorizontalPodAutoscaler") -> str:
+        """A condition of its HPA, or of its ScaledObject, e.g. `False: FailedGetExternalMetric`."""
+        name = f"keda-hpa-{NAME}" if of == "HorizontalPodAutoscaler" else NAME
+        found = self.api.get(version, of, name, NAMESPACE)["status"].get("conditions", [])
+        return next((f"{item['status']}: {item['reason']}" for item in found if item["type"] == kind), "")
+
+    def window(self) -> int:
+        """Seconds that its HPA waits before a replica ends."""
+        hpa = self.api.get("autoscaling/v2", "HorizontalPodAutoscaler", f"keda-hpa-{NAME}", NAMESPACE)
+        return hpa["spec"]["behavior"]["scaleDown"]["stabilizationWindowSeconds"]
+
+    # Faults
+
+    @contextmanager
+    def killed(self, process: str, *more: str) -> Iterator[None]:
+        """Without a process of the platform, which then starts as the platform had started it, with `more` flags."""
+        pid = pid_of(self.platform.home, process) or 0
+        command = Path(f"/proc/{pid}/cmdline").read_text().split("\0")[:-1]
+        environment = dict(item.split("=", 1) for item in Path(f"/proc/{pid}/environ").read_text().split("\0")[:-1])
+        os.kill(pid, signal.SIGKILL)
+        self.api.wait(f"the end of {process}", lambda: pid_of(self.platform.home, process) is None)
+        try:
+            yield
+        finally:
+            Process(process, [*command, *more], self.platform.home, lambda: True, environment).start()
+
+
+def report(running: float, waiting: float, kv: float, model: str = "tiny", engine: int = 0) -> str:
+    """The metrics of vLLM that matter here, in its labels."""
+    labels = f'{{engine="{engine}",model_name="{model}"}}'
+    return f"{RUNNING}{labels} {running}\n{WAITING}{labels} {waiting}\n{KV_USAGE}{labels} {kv}\n"
+
+
+def door(*requests: float) -> str:
+    """Requests per second at the front door, by route."""
+    return "".join(f'door_requests{{route="{route}"}} {value}\n' for route, value in enumerate(requests))
+
+
+def platform_rules() -> Manifest:
+    """The rules of `Monitoring`, on KEDA among others."""
+    recorded = record(lambda: Monitoring("monitoring", {"grafana_admin_password": "not used"}))
+    rule = recorded.one("PrometheusRule").inputs
+    identity = {"apiVersion": "monitoring.coreos.com/v1", "kind": "PrometheusRule"}
+    return {**identity, "metadata": {"name": "platform", "namespace": NAMESPACE}, "spec": rule["spec"]}
+
+
+def kedas_deployment() -> Manifest:
+    """What tells that KEDA is installed. Here it is a process and no pod."""
+    labels = {"app": "keda-operator"}
+    pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "keda-operator", "image": "none"}]}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "keda-operator", "namespace": "keda"},
+        "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": pod},
+    }
