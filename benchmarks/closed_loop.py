@@ -491,8 +491,8 @@ def svg(found: list[dict[str, Any]]) -> str:
         parts += _strip(record, TOP + number * (STRIP + TITLE) + TITLE)
     bottom = Panel(height - 40, 0, 1, SECONDS)
     for minute in range(int(SECONDS // 60) + 1):
-        x = bottom.x(minute * 60)
-        parts.append(f'<text x="{x:.1f}" y="{height - 20}" text-anchor="middle" fill="{FAINT}">{minute} min</text>')
+        x, anchor = bottom.x(minute * 60), "middle" if minute * 60 < SECONDS else "end"
+        parts.append(f'<text x="{x:.1f}" y="{height - 20}" text-anchor="{anchor}" fill="{FAINT}">{minute} min</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
@@ -515,12 +515,13 @@ def _strip(record: dict[str, Any], top: float) -> Iterator[str]:
 
 
 def _stairs(panel: Panel, times: Sequence[float], values: Sequence[int]) -> str:
-    """Each value holds until the next; what was before 0 begins there."""
+    """Each value holds until the next; what was before 0 is left out."""
     edges = [min(max(0.0, time), SECONDS) for time in [*times, SECONDS]]
     points = zip(edges, edges[1:], values, strict=False)
     return " ".join(
         f"{panel.x(begin):.1f},{panel.y(value):.1f} {panel.x(end):.1f},{panel.y(value):.1f}"
         for begin, end, value in points
+        if begin < end
     )
 
 
