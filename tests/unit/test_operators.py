@@ -305,7 +305,7 @@ def test_the_autoscaler_waits_for_slow_nodes_and_is_not_held_by_a_cache() -> Non
         "scale-down-unneeded-time": "600s",
         "scale-down-gpu-utilization-threshold": "0.01",  # below one GPU of sixteen: a node in use stays
         "skip-nodes-with-local-storage": "false",
-        "emit-per-nodegroup-metrics": "true",  # off by default; cluster-autoscaler's FAQ, "What are the parameters to CA?"
+        "emit-per-nodegroup-metrics": "true",  # off by default, says its FAQ
     }
     assert values["priorityClassName"] == "system-cluster-critical"
 

@@ -15,7 +15,7 @@ from eks_llm.catalog.images import IMAGES
 from eks_llm.inputs import InvalidArgs
 from eks_llm.operators.monitoring import MonitoringSettings
 from eks_llm.plan.recorder import record
-from settings import Settings, load
+from settings import EksPlatform, Settings, load
 
 ROOT = Path(__file__).parents[2]
 
@@ -483,6 +483,7 @@ def test_an_optional_section_with_nothing_below_it_is_absent() -> None:
     optional = dict.fromkeys(("services", "monitoring", "tags", "protect"))
     loaded, _ = settings({**platform(), **optional})
     found = loaded.platform
+    assert isinstance(found, EksPlatform)
     assert (found.services, found.monitoring, found.tags, found.protect) == ({}, MonitoringSettings(), {}, False)
 
 

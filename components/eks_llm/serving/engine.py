@@ -108,8 +108,8 @@ PRESETS = {
     # model and 100 streams (docs/performance.md): half the P99 gap of 8,192 at the same rate; 512 starve prompts. Four
     # front ends have the shortest gaps with a 1B model and 200 streams.
     Profile.BALANCED: Preset(max_num_seqs=256, max_num_batched_tokens=2048, max_frontends=4),
-    # In the same record 5,120 bring first tokens soonest, and 8,192 and 16,384 no more tokens; eight front ends carry no
-    # more than four.
+    # In the same record 5,120 bring first tokens soonest, and 8,192 and 16,384 no more tokens; eight front ends carry
+    # no more than four.
     Profile.HIGH_THROUGHPUT: Preset(max_num_seqs=512, max_num_batched_tokens=5120, max_frontends=4),
 }
 DEFAULT_MAX_MODEL_LEN = 8192
