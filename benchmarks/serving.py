@@ -17,6 +17,7 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -198,6 +199,8 @@ def tell(process: subprocess.Popen[str], message: dict[str, Any]) -> dict[str, A
 
 
 def end(process: subprocess.Popen[Any]) -> None:
+    """Ends a server with all its processes: an engine that outlived its API servers would keep the GPU."""
+    tree = _tree(process.pid)
     if process.stdin:
         process.stdin.close()  # the bare process stops its engine then; a signal would leave the engine behind
     else:
@@ -205,6 +208,9 @@ def end(process: subprocess.Popen[Any]) -> None:
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(20)
     process.kill()
+    for pid in tree:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 # One measurement ----------------------------------------------------------------------------------------------------
