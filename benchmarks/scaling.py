@@ -9,6 +9,7 @@ the engine's long one. Numbers are of a model, see docs/autoscaling.md; times ar
 import argparse
 import copy
 import json
+import sys
 import tempfile
 import time
 from dataclasses import replace
@@ -18,15 +19,18 @@ from typing import Any
 import numpy as np
 import yaml
 
-from eks_llm.simulate import plot
-from eks_llm.simulate.advice import advice, capacity
-from eks_llm.simulate.replica import Routing
-from eks_llm.simulate.report import Outcome
-from eks_llm.simulate.scenario import Arrivals, Scenario, load, load_trace, policy
-from eks_llm.simulate.simulate import Service, simulate
-from eks_llm.simulate.traffic import Trace, read_csv
-
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from docs.marked import replaced  # noqa: E402
+from eks_llm.simulate import plot  # noqa: E402
+from eks_llm.simulate.advice import advice, capacity  # noqa: E402
+from eks_llm.simulate.replica import Routing  # noqa: E402
+from eks_llm.simulate.report import Outcome  # noqa: E402
+from eks_llm.simulate.scenario import Arrivals, Scenario, load, load_trace, policy  # noqa: E402
+from eks_llm.simulate.simulate import Service, simulate  # noqa: E402
+from eks_llm.simulate.traffic import Trace, read_csv  # noqa: E402
+
 FOLDER = ROOT / "benchmarks" / "scaling"
 RESULT = ROOT / "benchmarks" / "results" / "scaling.json"
 PAGE = ROOT / "docs" / "autoscaling.md"
@@ -198,14 +202,12 @@ COLUMNS: dict[str, list[tuple[str, str]]] = {
 
 
 def write_tables(document: dict[str, Any]) -> None:
-    text = PAGE.read_text(encoding="utf-8")
+    tables: dict[str, str] = {}
     for name, columns in COLUMNS.items():
         lines = [[title for title, _ in columns], ["---"] * len(columns)]
         lines += [[show.format(**row) for _, show in columns] for row in document[name]]
-        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        begin, end = f"<!-- begin: {name} -->", f"<!-- end: {name} -->"
-        text = f"{text.split(begin)[0]}{begin}\n\n{table}\n\n{end}{text.split(end)[1]}"
-    PAGE.write_text(text, encoding="utf-8")
+        tables[name] = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    PAGE.write_text(replaced(PAGE.read_text(encoding="utf-8"), tables), encoding="utf-8")
 
 
 def main() -> None:

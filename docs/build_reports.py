@@ -4,14 +4,18 @@ Only what follows from the stack files is shown: the sections from `fit` to `cos
 """
 
 import io
+import sys
 from pathlib import Path
 
 from rich.console import Console
 
-from eks_llm.plan import render, report
-from eks_llm.plan.program import find_project, own_prices, run
-
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from docs.marked import replaced  # noqa: E402
+from eks_llm.plan import render, report  # noqa: E402
+from eks_llm.plan.program import find_project, own_prices, run  # noqa: E402
+
 PAGE = ROOT / "docs" / "plan.md"
 WIDTH = 100
 
@@ -28,12 +32,8 @@ def answers(stack: str) -> str:
 
 def document() -> str:
     """docs/plan.md with the reports as they are now."""
-    text = PAGE.read_text(encoding="utf-8")
-    for stack in ("dev", "prod"):
-        begin, end = f"<!-- begin: {stack} -->", f"<!-- end: {stack} -->"
-        head, rest = text.split(begin)
-        text = f"{head}{begin}\n\n```\n{answers(stack)}\n```\n\n{end}{rest.split(end)[1]}"
-    return text
+    parts = {stack: f"```\n{answers(stack)}\n```" for stack in ("dev", "prod")}
+    return replaced(PAGE.read_text(encoding="utf-8"), parts)
 
 
 if __name__ == "__main__":

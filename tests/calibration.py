@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from docs.marked import replaced
 from eks_llm.catalog.engines import reserve
 from eks_llm.catalog.instances import GPUS
 from eks_llm.catalog.models import MODELS
@@ -147,12 +148,7 @@ SECTIONS = {"calibration": table, "refusal": refusal_example, "advice": advice_e
 
 def document() -> str:
     """docs/sizing.md with all parts as they are now."""
-    text = DOC.read_text(encoding="utf-8")
-    for name, part in SECTIONS.items():
-        begin, end = f"<!-- begin: {name} -->", f"<!-- end: {name} -->"
-        head, rest = text.split(begin)
-        text = f"{head}{begin}\n\n{part()}\n\n{end}{rest.split(end)[1]}"
-    return text
+    return replaced(DOC.read_text(encoding="utf-8"), {name: part() for name, part in SECTIONS.items()})
 
 
 if __name__ == "__main__":

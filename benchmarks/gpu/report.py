@@ -12,6 +12,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from docs.marked import replaced
+
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = ROOT / "benchmarks" / "results" / "gpu"
 PAGE = ROOT / "docs" / "performance.md"
@@ -178,12 +180,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
 
 def document() -> str:
     """docs/performance.md with the tables of the records as they are now."""
-    text = PAGE.read_text(encoding="utf-8")
-    for name, make in SECTIONS.items():
-        begin, end = f"<!-- begin: {name} -->", f"<!-- end: {name} -->"
-        head, rest = text.split(begin)
-        text = f"{head}{begin}\n\n{make()}\n\n{end}{rest.split(end)[1]}"
-    return text
+    return replaced(PAGE.read_text(encoding="utf-8"), {name: make() for name, make in SECTIONS.items()})
 
 
 # Picture ------------------------------------------------------------------------------------------------------------
