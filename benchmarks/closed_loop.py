@@ -29,12 +29,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
-from urllib.request import ProxyHandler, build_opener
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from docs.marked import replaced
 from eks_llm.explain.observe import quantity
 from eks_llm.metrics import KV_USAGE, RUNNING, WAITING
 from eks_llm.serving import scaling as policy
@@ -46,6 +46,7 @@ from embedded.addresses import loopback, pod_ip
 from embedded.api import Api, Manifest
 from embedded.controlplane import ControlPlane
 from embedded.keda import Keda
+from embedded.near import opener
 from embedded.nodes import START, Nodes, add, gpu_node
 from embedded.ports import allot, chosen_base
 from embedded.prometheus import Prometheus
@@ -189,7 +190,21 @@ class Asked(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
 
-class Question(BaseHTTPRequestHandler):
+class Quiet(BaseHTTPRequestHandler):
+    """Answers with a body, and logs nothing."""
+
+    def answer(self, kind: str, body: bytes) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        pass
+
+
+class Question(Quiet):
     """A question of KEDA's."""
 
     server: Asked  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -197,16 +212,8 @@ class Question(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         (query,) = parse_qs(urlsplit(self.path).query)["query"]
         self.server.last[query] = time.time()
-        with build_opener(ProxyHandler({})).open(f"{self.server.prometheus}{self.path}", timeout=5) as answer:
-            body = answer.read()
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        pass
+        with opener().open(f"{self.server.prometheus}{self.path}", timeout=5) as answer:
+            self.answer("application/json", answer.read())
 
 
 class Exporter(ThreadingHTTPServer):
@@ -219,21 +226,13 @@ class Exporter(ThreadingHTTPServer):
         super().__init__((address, PORT), Answer)
 
 
-class Answer(BaseHTTPRequestHandler):
+class Answer(Quiet):
     """A scrape."""
 
     server: Exporter  # pyright: ignore[reportIncompatibleVariableOverride]
 
     def do_GET(self) -> None:
-        body = self.server.load.metrics().encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        pass
+        self.answer("text/plain; version=0.0.4; charset=utf-8", self.server.load.metrics().encode())
 
 
 @dataclass
@@ -399,7 +398,7 @@ def scrapes(url: str, service: str, begin: float) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     for name in (RUNNING, WAITING, KV_USAGE, ARRIVED):
         query = urlencode({"query": f'{name}{{service="{service}"}}[1h]'})
-        with build_opener(ProxyHandler({})).open(f"{url}/api/v1/query?{query}", timeout=10) as response:
+        with opener().open(f"{url}/api/v1/query?{query}", timeout=10) as response:
             (series,) = json.loads(response.read())["data"]["result"]
         found["at"] = [round(at - begin, 3) for at, _ in series["values"]]
         found[name] = [float(value) for _, value in series["values"]]
@@ -547,10 +546,7 @@ def draw() -> None:
     """The picture and the table from the committed records."""
     found = records()
     PICTURE.write_text(svg(found), encoding="utf-8")
-    text = PAGE.read_text(encoding="utf-8")
-    before, after = text.split("<!-- begin: closed-loop -->")[0], text.split("<!-- end: closed-loop -->")[1]
-    marked = f"<!-- begin: closed-loop -->\n\n{table(found)}\n\n<!-- end: closed-loop -->"
-    PAGE.write_text(f"{before}{marked}{after}", encoding="utf-8")
+    PAGE.write_text(replaced(PAGE.read_text(encoding="utf-8"), {"closed-loop": table(found)}), encoding="utf-8")
 
 
 def main() -> None:

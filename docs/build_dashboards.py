@@ -17,7 +17,6 @@ import sys
 import tempfile
 import time
 import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from urllib.error import HTTPError
 
 from eks_llm.plan.program import find_project, run
 from embedded.browser import chromium
+from embedded.near import opener
 from tests.queries import boards, filled
 
 ROOT = Path(__file__).parents[1]
@@ -46,7 +46,7 @@ class Prometheus:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        self._opener = opener()
 
     def ask(self, path: str, **parameters: Any) -> list[dict[str, Any]]:
         address = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"

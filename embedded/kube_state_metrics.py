@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from urllib.request import ProxyHandler, build_opener
 
 from .controlplane import LOOPBACK, ControlPlane
+from .near import opener
 from .process import Process, stop
 from .tools import provide
 
@@ -39,5 +39,5 @@ class KubeStateMetrics:
 
 
 def _answers(url: str) -> bool:
-    with build_opener(ProxyHandler({})).open(url, timeout=2) as response:  # never through the caller's proxy
+    with opener().open(url, timeout=2) as response:
         return response.status == 200

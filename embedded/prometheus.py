@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.request import ProxyHandler, Request, build_opener
+from urllib.request import Request
 
 import yaml
 
@@ -24,6 +24,7 @@ from eks_llm.catalog.charts import CHARTS
 from .addresses import POD_PREFIX
 from .api import Api, Manifest
 from .controlplane import LOOPBACK, ControlPlane
+from .near import opener
 from .process import PlatformError, Process, stop
 from .tools import provide
 from .tools.source import go_module
@@ -278,8 +279,7 @@ def _id(manifest: Manifest) -> str:
 
 
 def _get(url: str, method: str = "GET") -> bool:
-    opener = build_opener(ProxyHandler({}))  # never through the caller's proxy
-    with opener.open(Request(url, method=method), timeout=5) as response:
+    with opener().open(Request(url, method=method), timeout=5) as response:
         return response.status == 200
 
 

@@ -4,8 +4,9 @@ import json
 from collections.abc import Iterator
 from http.client import HTTPException
 from urllib.error import HTTPError
-from urllib.request import ProxyHandler, Request, build_opener
+from urllib.request import Request
 
+from .near import opener
 from .process import PlatformError
 
 TEXT = "The quick brown fox"
@@ -31,7 +32,7 @@ def stream(url: str, triton: bool, model: str, text: str = TEXT, tokens: int = 1
     path, values = body(triton, model, text, tokens)
     request = Request(url + path, json.dumps(values).encode(), {"Content-Type": "application/json"})
     try:
-        with build_opener(ProxyHandler({})).open(request, timeout=60) as response:  # never through the caller's proxy
+        with opener().open(request, timeout=60) as response:
             for line in response:
                 if line.startswith(b"data: {"):
                     yield from _text(json.loads(line.removeprefix(b"data: ")))

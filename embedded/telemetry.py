@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
-from urllib.request import ProxyHandler, build_opener
 
 from eks_llm import metrics
 
 from .api import Api, Manifest, NotFoundError
 from .controlplane import ControlPlane
+from .near import opener
 from .platform import Platform
 from .process import PlatformError
 from .prometheus import Prometheus
@@ -132,10 +132,10 @@ def connect(platform: Platform) -> Telemetry:
     if not platform.status()["kube-apiserver"]:
         raise PlatformError("the platform is not up; `./dev up` starts it")
     prometheus = Prometheus(ControlPlane.load(platform.home)).url
-    opener = build_opener(ProxyHandler({}))  # never through the caller's proxy
+    near = opener()
 
     def get(path: str) -> Any:
-        with opener.open(f"{prometheus}{path}", timeout=5) as response:
+        with near.open(f"{prometheus}{path}", timeout=5) as response:
             return json.loads(response.read())
 
     return Telemetry(Api(platform.kubeconfig).raw, get)

@@ -19,6 +19,7 @@ from typing import Any
 
 import aiohttp
 
+from ..prompt import body
 from .shape import Ramp, arrivals, prompt
 
 GRACE = 30.0
@@ -108,15 +109,9 @@ class Stream:
 
 def request(task: Task, text: str) -> tuple[str, dict[str, Any]]:
     """Address and body that ask for a stream of exactly `tokens_out` tokens."""
-    if task.triton:
-        return f"{task.url}/v2/models/llm/generate_stream", {
-            "PROMPT": text, "MAX_TOKENS": task.tokens_out, "TEMPERATURE": 0.0, "STREAM": True,
-            "SAMPLING_PARAMETERS": json.dumps({"ignore_eos": True}),
-        }  # fmt: skip
-    return f"{task.url}/v1/completions", {
-        "model": task.model, "prompt": text, "max_tokens": task.tokens_out, "temperature": 0.0, "stream": True,
-        "ignore_eos": True, "stream_options": {"include_usage": True},
-    }  # fmt: skip
+    path, values = body(task.triton, task.model, text, task.tokens_out)
+    usage = {"temperature": 0.0, "stream_options": {"include_usage": True}}  # which Triton sends unasked
+    return task.url + path, {**values, **({"TEMPERATURE": 0.0} if task.triton else usage)}
 
 
 def message(answer: Any) -> str:
@@ -194,12 +189,12 @@ class Clients:
 
     async def _ask(self, arrived: float) -> float:
         """Sends a request and reads its stream. Returns seconds to pause: 0 if the answer is complete."""
-        url, body = request(self._task, prompt(self._dice, self._task.tokens_in))
+        url, document = request(self._task, prompt(self._dice, self._task.tokens_in))
         stream, pause = Stream(), PAUSE_SECONDS
         self._report.sent += 1
         self._open += 1
         try:
-            async with self._session.post(url, json=body) as answer:
+            async with self._session.post(url, json=document) as answer:
                 if answer.status >= 400:
                     raise RequestError(f"{answer.status} {refusal(await answer.text())}")
                 async for line in answer.content:

@@ -24,6 +24,7 @@ import yaml
 from eks_llm import metrics
 from eks_llm.operators.gpu_operator import DCGM_METRICS
 from eks_llm.operators.monitoring import MonitoringSettings, monitoring_values
+from embedded.near import opener
 from embedded.tools import provide
 from tests.queries import FRONT_DOOR, ROOT, Query, filled, queries, recorded, recordings
 
@@ -118,11 +119,11 @@ def parse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parse]:
         "web.listen-address": url.removeprefix("http://"),
     }
     command = [str(provide("prometheus")), *(f"--{flag}={value}" for flag, value in flags.items())]
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    near = opener()
 
     def ask(path: str) -> bytes:
         try:
-            with opener.open(f"{url}{path}", timeout=60) as answer:
+            with near.open(f"{url}{path}", timeout=60) as answer:
                 return answer.read()
         except urllib.error.HTTPError as error:
             raise ValueError(json.loads(error.read())["error"]) from None
