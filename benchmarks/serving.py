@@ -41,10 +41,8 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:
-    options = _options()
-    environment = serving_env.ensure()
-    if Path(sys.executable) != environment.python:  # vLLM and tritonclient are there
-        os.execve(environment.python, [str(environment.python), *sys.argv], {**os.environ, **environment.variables()})
+    options = parser().parse_args()
+    enter_environment()
     with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
         servers = start(options, Path(scratch), stack)
         rows: list[dict[str, Any]] = []
@@ -64,6 +62,13 @@ def main() -> None:
     print(_table(summary(rows)))
 
 
+def enter_environment() -> None:
+    """Runs this program anew with the Python that has vLLM and tritonclient, where it is another one."""
+    environment = serving_env.ensure()
+    if Path(sys.executable) != environment.python:
+        os.execve(environment.python, [str(environment.python), *sys.argv], {**os.environ, **environment.variables()})
+
+
 def measurements(options: argparse.Namespace, servers: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Every path at every concurrency, in turns, so often as asked for."""
     for path in options.paths:  # compile, fill caches
@@ -73,10 +78,6 @@ def measurements(options: argparse.Namespace, servers: dict[str, Any]) -> Iterat
         for repeat in range(options.repeats):
             for path in _rotated(options.paths, repeat):
                 yield run(path, servers, concurrency, requests, options) | {"repeat": repeat}
-
-
-def _options() -> argparse.Namespace:
-    return parser().parse_args()
 
 
 def parser() -> argparse.ArgumentParser:
@@ -129,7 +130,7 @@ def _start_triton(document: dict[str, Any], scratch: Path, stack: contextlib.Exi
     stack.callback(server.stop)
     server.start()
     assert server.process
-    return {"grpc": server.grpc, "http": server.http, "triton_pid": server.process.pid, "triton_log": server.log}
+    return {"grpc": server.grpc, "http": server.http, "triton_pid": server.process.pid}
 
 
 def _start_vllm_serve(document: dict[str, Any], scratch: Path, stack: contextlib.ExitStack) -> dict[str, Any]:
@@ -254,11 +255,7 @@ def run(
         "concurrency": concurrency,
         "tokens_per_second": tokens / seconds,
         "requests": len(first),
-        **{
-            f"{name}_p{share * 100:.0f}_ms": percentile(values, share)
-            for name, values in (("ttft", first), ("tpot", tpot), ("itl", gaps))
-            for share in (0.5, 0.95, 0.99)
-        },
+        **latencies(first, tpot, gaps),
         "front_us_per_token": used["front"] / tokens * 1e6,
         "engine_us_per_token": used["engine"] / tokens * 1e6,
         "client_us_per_token": 0.0 if path == "bare" else sum(result["cpu"] for result in results) / tokens * 1e6,
@@ -319,6 +316,15 @@ def _cpu(pid: int) -> float:
     except OSError:
         return 0.0
     return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def latencies(ttft: list[float], tpot: list[float], gaps: list[float]) -> dict[str, float]:
+    """Percentiles in milliseconds of seconds in ascending order: first tokens, time per token, gaps between tokens."""
+    return {
+        f"{name}_p{share * 100:.0f}_ms": percentile(values, share)
+        for name, values in (("ttft", ttft), ("tpot", tpot), ("itl", gaps))
+        for share in (0.5, 0.95, 0.99)
+    }
 
 
 def percentile(values: list[float], share: float) -> float:

@@ -124,11 +124,7 @@ def measure(model: Any, tokenizer: Any, options: argparse.Namespace) -> dict[str
         "requests": len(ttft),
         "seconds": seconds,
         "tokens_per_second": total / seconds,
-        **{
-            f"{name}_p{share * 100:.0f}_ms": serving.percentile(sorted(values), share)
-            for name, values in (("ttft", ttft), ("tpot", tpot), ("itl", gaps))
-            for share in (0.5, 0.95, 0.99)
-        },
+        **serving.latencies(sorted(ttft), sorted(tpot), sorted(gaps)),
     }
 
 

@@ -10,7 +10,6 @@ the next process already imports vLLM, which takes it 20 s.
 import argparse
 import contextlib
 import json
-import os
 import sys
 import tempfile
 import time
@@ -23,7 +22,6 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks import serving  # noqa: E402
-from embedded import serving_env  # noqa: E402
 
 BASE: dict[str, Any] = {
     "load_format": "dummy",
@@ -46,6 +44,12 @@ class Configuration:
     """Options of benchmarks/serving.py."""
     model: str = "8b"
     paths: tuple[str, ...] = ("bare",)
+
+
+def small(name: str, engine: dict[str, Any], frontends: int) -> Configuration:
+    """The small model behind Triton, where front ends and the engine's process are the limit."""
+    load = {"load": "reference", "concurrency": [200, 480], "ramp": 4.0, "frontends": frontends}
+    return Configuration(name, {"max_num_seqs": 512, **engine}, load, "1b", ("grpc",))
 
 
 SWEEPS: dict[str, list[Configuration]] = {
@@ -74,26 +78,8 @@ SWEEPS: dict[str, list[Configuration]] = {
         )
     ],
     "quantization": [Configuration("fp8", {"quantization": "fp8"})],
-    "frontends": [
-        Configuration(
-            str(number),
-            {"max_num_seqs": 512},
-            {"load": "reference", "concurrency": [200, 480], "ramp": 4.0, "frontends": number},
-            "1b",
-            ("grpc",),
-        )
-        for number in (8, 1, 2, 4)
-    ],
-    "stream-interval": [
-        Configuration(
-            str(number),
-            {"max_num_seqs": 512, "stream_interval": number},
-            {"load": "reference", "concurrency": [200, 480], "ramp": 4.0, "frontends": 4},
-            "1b",
-            ("grpc",),
-        )
-        for number in (4, 2, 8)
-    ],
+    "frontends": [small(str(number), {}, number) for number in (8, 1, 2, 4)],
+    "stream-interval": [small(str(number), {"stream_interval": number}, 4) for number in (4, 2, 8)],
 }
 
 
@@ -107,9 +93,7 @@ def main() -> None:
     parser.add_argument("--engine", type=json.loads, default={}, help="JSON: changes to every engine, for a dry run")
     parser.add_argument("--load", type=json.loads, default={}, help="JSON: changes to every load, likewise")
     options = parser.parse_args()
-    environment = serving_env.ensure()
-    if Path(sys.executable) != environment.python:
-        os.execve(environment.python, [str(environment.python), *sys.argv], {**os.environ, **environment.variables()})
+    serving.enter_environment()
     options.output.mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + options.budget
     with contextlib.ExitStack() as stack, tempfile.TemporaryDirectory() as logs:
