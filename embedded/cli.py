@@ -1,6 +1,4 @@
-"""The commands of `./dev` that run a stack on this machine.
-
-    python -m embedded.cli up | status | logs | down
+"""The commands of `./dev` that run a stack on this machine; __main__.py starts them.
 
 Each command is a function here; its work is elsewhere. What goes wrong is said in a line or two on stderr:
 `PlatformError`, `ToolError` and `InstallError` carry them.
@@ -128,7 +126,3 @@ def _again(_signal: int, _frame: FrameType | None) -> None:
     """An exception in a destructor is dropped by Python, so it is raised again until the cleaning up has begun."""
     signal.setitimer(signal.ITIMER_REAL, INSIST_SECONDS)
     sys.exit(130)
-
-
-if __name__ == "__main__":
-    main()

@@ -144,6 +144,10 @@ def _sessions(leaders: set[int]) -> list[int]:
 
 
 def _gone(pid: int) -> bool:
+    """Whether a process has ended and freed all that it held; the threads of a zombie may do so later."""
     with suppress(ChildProcessError):  # collects it, where it is a child of ours
         os.waitpid(pid, os.WNOHANG)
-    return start_time(pid) is None
+    threads = 0
+    with suppress(FileNotFoundError, ProcessLookupError):
+        threads = len(os.listdir(f"/proc/{pid}/task"))
+    return start_time(pid) is None and threads <= 1

@@ -35,7 +35,7 @@ from .pod_status import COMPONENT as PROCESS
 from .pod_status import now
 from .ports import is_free
 from .process import PlatformError, Process, stop
-from .sandbox import problem
+from .sandbox import give_way, problem
 
 POLL_SECONDS = 0.5
 LEASE_SECONDS = 10
@@ -155,6 +155,7 @@ def main(home: Path) -> None:
     local_nodes = json.loads((home / "nodes.json").read_text())
     kubelet = Kubelet(Api(plane.kubeconfig), home, local_nodes, load(home / "images.json"))
     signal.signal(signal.SIGTERM, kubelet.stop)
+    give_way()
     kubelet.run()
     sys.stdout.flush()
     os._exit(0)  # threads of pods that were killed may still say so, which an ordinary end does not survive

@@ -31,6 +31,8 @@ Were it always the same, connections that were refused together would come back 
 between."""
 RETRY = re.compile(r"; retry after (\d+) s$")
 """How a full server of ours says when to come back."""
+COUNT = re.compile(r"\d+(?= (?:requests are in flight|prompt tokens wait)\b)")
+"""What differs from one refusal to the next."""
 SILENCE_SECONDS = 120.0
 """A stream that says nothing for so long is lost."""
 
@@ -207,7 +209,7 @@ class Clients:
             text = str(error) or type(error).__name__
             if told := RETRY.search(text):
                 pause = max(pause, float(told[1]))
-            self._problem(RETRY.sub("", text))
+            self._problem(COUNT.sub("…", RETRY.sub("", text)))
         else:
             if not stream.usage:
                 self._problem("the stream ended before its last event")

@@ -85,7 +85,7 @@ class Dev:
     def start(self, *arguments: str, prefix: tuple[str, ...] = (), **more: str) -> "subprocess.Popen[str]":
         # What ./dev runs once its packages are there, so that a Ctrl-C meets this process.
         started = subprocess.Popen(
-            [*prefix, sys.executable, "-m", "embedded.cli", *arguments],
+            [*prefix, sys.executable, "-m", "embedded", *arguments],
             cwd=ROOT,
             env={**self.environment, **more},
             stdout=subprocess.PIPE,
@@ -232,6 +232,17 @@ def test_ctrl_c_leaves_nothing(dev: Dev, moment: str) -> None:
     assert "interrupted\n" in rest
     assert "Traceback" not in rest
     dev.nothing_left(left)
+
+
+@pytest.mark.parametrize("seconds", [0.1, 0.3, 0.6])
+def test_ctrl_c_while_python_imports_says_nothing(dev: Dev, seconds: float) -> None:
+    up = dev.start("up")
+    time.sleep(seconds)
+    up.send_signal(signal.SIGINT)
+    rest, _ = up.communicate(timeout=120)
+    assert up.returncode in {-signal.SIGINT, 130}
+    assert "Traceback" not in rest
+    dev.nothing_left([])
 
 
 def test_ctrl_c_while_the_model_is_made_leaves_nothing(dev: Dev) -> None:

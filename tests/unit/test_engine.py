@@ -161,6 +161,12 @@ def test_limits_bound_the_queue_even_if_nobody_sets_them() -> None:
     assert limits == {"maxQueuedRequests": 512, "maxQueuedTokens": 256 * 8192, "requestTimeoutSeconds": 300}
 
 
+def test_a_longer_queue_holds_more_tokens_and_a_shorter_one_no_fewer() -> None:
+    """Of 1,000 requests that may wait, half may be as long as the context; of 100, more than all."""
+    assert document({}, Limits(max_queued_requests=1000))["limits"]["maxQueuedTokens"] == 500 * 8192
+    assert document({}, Limits(max_queued_requests=100))["limits"]["maxQueuedTokens"] == 256 * 8192
+
+
 def test_limits_can_be_set_and_zero_means_no_queue() -> None:
     limits = Limits(max_queued_requests=0, max_queued_tokens=5, request_timeout=Duration(90))
     said = document({}, limits)

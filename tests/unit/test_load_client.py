@@ -29,8 +29,11 @@ OPENAI = [
     {"choices": [{"index": 0, "text": " fox", "finish_reason": "length"}], "usage": None},
     {"choices": [], "usage": {"prompt_tokens": 12, "total_tokens": 16, "completion_tokens": 4}},
 ]
-REFUSED = {"error": "queue full: 16 requests wait; retry after 2 s"}
-"""With status 400, as an event, though no stream begins."""
+REFUSED = (
+    "the queue is full: {} requests are in flight, the engine runs 8 at most and 16 may wait; retry after 2 s",
+    "{} prompt tokens wait (limit 4096); retry after 2 s",
+)
+"""What a full server of ours says, with status 400, as an event, though no stream begins."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -57,8 +60,8 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(b"0\r\n\r\n")
         self.close_connection = True
 
-    def refuse(self) -> None:
-        body = f"data: {json.dumps(REFUSED)}\n\n".encode()
+    def refuse(self, number: int, reason: int = 0) -> None:
+        body = f"data: {json.dumps({'error': REFUSED[reason].format(24 + number)})}\n\n".encode()
         self.send_response(400)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -160,7 +163,7 @@ def test_refused_and_lost_are_told_apart(server: Server) -> None:
     def answer(handler: Handler, number: int) -> None:
         kind = number % 4
         if kind == 0:
-            handler.refuse()
+            handler.refuse(number)
         elif kind == 1:  # the connection breaks after the first token
             handler.begin()
             handler.events(TRITON[:1], complete=False)
@@ -178,15 +181,17 @@ def test_refused_and_lost_are_told_apart(server: Server) -> None:
     assert counts["refused"] == by_kind[0] > 0
     assert counts["lost"] == by_kind[1] + by_kind[2] > 1
     assert counts["finished"] == by_kind[3] > 0
-    assert found.problems["400 queue full: 16 requests wait"] == by_kind[0]
+    full = "400 the queue is full: … requests are in flight, the engine runs 8 at most and 16 may wait"
+    assert found.problems[full] == by_kind[0]
     assert found.problems["the drain budget of 4 s is over"] == by_kind[2]
     assert sum(found.problems.values()) == sum(by_kind[:3])
 
 
 def test_a_full_server_says_when_to_come_back(server: Server) -> None:
     """50 connections that pause for 2 s on average come back 50 times within 2 s, with a deviation of √50."""
-    server.answer = lambda handler, _: handler.refuse()
+    server.answer = lambda handler, number: handler.refuse(number, reason=1)
     found = totals(task(server, ramp=Ramp(50, 50, 0, 2)))
+    assert found.problems == {"400 … prompt tokens wait (limit 4096)": found.counts["sent"]}
     assert found.counts["refused"] == found.counts["sent"]
     assert found.counts["sent"] - 50 < 50 + 4 * 50**0.5  # with pauses of 1 s, 100 would come back
 

@@ -86,7 +86,8 @@ class LimitsArgs(TypedDict):
     answers within `ttft_p99` of the `slo`, by estimate or by a measured `capacity`; without that twice
     `max_num_seqs`."""
     max_queued_tokens: NotRequired[int]
-    """Prompt tokens that may wait in a pod (Triton). Default: `max_num_seqs` prompts of `max_model_len`."""
+    """Prompt tokens that may wait in a pod (Triton). Default: prompts of `max_model_len`, as many as `max_num_seqs` or
+    as half of `max_queued_requests`, whichever is more."""
     request_timeout: NotRequired[str]
     """Longest time of a request from arrival to last token, 1s to 24h, e.g. `300s` (Triton enforces it). A pod that
     ends waits this long for requests in flight. Default 300s."""
@@ -328,6 +329,8 @@ def engine_json(
 ) -> dict[str, Any]:
     """The content of engine.json. Schema 1; a change that old readers would misread raises it."""
     tokens = limits.max_queued_tokens
+    if tokens is None:  # a queue that is stated longer is meant to hold more
+        tokens = max(args["max_num_seqs"], max_queued // 2) * args["max_model_len"]
     return {
         "schema": 1,
         "model": model_path,
@@ -337,7 +340,7 @@ def engine_json(
         "loraAdapters": adapters,
         "limits": {
             "maxQueuedRequests": max_queued,
-            "maxQueuedTokens": args["max_num_seqs"] * args["max_model_len"] if tokens is None else tokens,
+            "maxQueuedTokens": tokens,
             "requestTimeoutSeconds": round(float(limits.request_timeout)),
         },
         "drain": {"exitTimeoutSeconds": budget.exit_timeout},
