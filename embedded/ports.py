@@ -50,8 +50,9 @@ def allot(base: int = DEFAULT_BASE) -> dict[str, int]:
 
 
 def free_base() -> int:
-    """The first port of a free block; for tests, which may run while a platform is up."""
-    for base in range(DEFAULT_BASE + 1000, 32000, 100):
+    """The first port of a free block; for tests, which may run while a platform is up, and by two workers at a time."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    for base in range(DEFAULT_BASE + 1000 * (1 + worker), 32000, 100):
         if all(is_free(base + offset) for offset in range(len(USERS))):
             return base
     raise PlatformError("no free block of ports")

@@ -1,16 +1,25 @@
-"""`python -m embedded.tools NAME` prints the path of a tool, building it first if need be."""
+"""Builds pinned tools.
 
+python -m embedded.tools NAME      # prints the path of a tool, building it first if need be
+python -m embedded.tools --all     # all that tests need
+"""
+
+import signal
 import sys
 
 from . import TOOLS, ToolError, provide
+from .registry import OLDEST_KUBERNETES
 
 
-def main(names: list[str]) -> int:
-    if len(names) != 1 or names[0].startswith("-"):
-        print(f"usage: python -m embedded.tools {{{'|'.join(sorted(TOOLS))}}}", file=sys.stderr)
+def main(arguments: list[str]) -> int:
+    if len(arguments) != 1 or (arguments[0].startswith("-") and arguments != ["--all"]):
+        print(f"usage: python -m embedded.tools {{--all|{'|'.join(sorted(TOOLS))}}}", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a build ends with the command that began it
+    tested = [name for name in TOOLS if not name.endswith(OLDEST_KUBERNETES)]
     try:
-        print(provide(names[0]))
+        for name in tested if arguments == ["--all"] else arguments:
+            print(provide(name))
     except ToolError as error:
         print(error, file=sys.stderr)
         return 1

@@ -76,7 +76,7 @@ def _lock(path: Path, tool: Tool, deadline: float) -> Iterator[None]:
     """One build at a time on this checkout. The kernel frees the lock when its holder ends, however it ends."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
-        told = False
+        progress: _Progress | None = None
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -84,10 +84,11 @@ def _lock(path: Path, tool: Tool, deadline: float) -> Iterator[None]:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise ToolError(f"{tool.name}: another process still holds {path}; end it and try again") from None
-                if not told:
-                    print(f"{tool.name}: waiting for another process that is building tools", file=sys.stderr)
-                    told = True
+                progress = progress or _Progress(f"{tool.name} {tool.version}", time.monotonic())
+                progress.show("waiting for another process that is building tools")
                 time.sleep(0.5)
+        if progress:
+            progress.end()
         yield
 
 

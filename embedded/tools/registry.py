@@ -112,6 +112,14 @@ TOOLS = {
     tool.name: tool
     for tool in [
         Tool(
+            name="actionlint",
+            version="v1.7.12",
+            package="github.com/rhysd/actionlint/cmd/actionlint",
+            ldflags="-s -w -X github.com/rhysd/actionlint.version=1.7.12",
+            version_args=("-version",),
+            install_hint="https://github.com/rhysd/actionlint/releases",
+        ),
+        Tool(
             name="pulumi",
             version="v3.274.1",
             package="github.com/pulumi/pulumi/pkg/v3/cmd/pulumi",
@@ -119,6 +127,36 @@ TOOLS = {
             ldflags="-s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=v3.274.1",
             version_args=("version",),
             install_hint="https://www.pulumi.com/docs/install/versions/",
+        ),
+        _prometheus("promtool"),
+        _prometheus("prometheus"),
+        Tool(
+            name="etcd",
+            version="v3.6.16",
+            package="go.etcd.io/etcd/server/v3",
+            ldflags="-s -w",
+            version_args=("--version",),
+            install_hint="https://github.com/etcd-io/etcd/releases",
+        ),
+        *_kubernetes("1.36", "v1.36.3"),
+        Tool(
+            name="kwok",
+            version="v0.8.0",
+            package="sigs.k8s.io/kwok/cmd/kwok",
+            ldflags="-s -w",
+            version_args=("--version",),
+            install_hint="https://github.com/kubernetes-sigs/kwok/releases",
+        ),
+        _keda("operator", "keda-operator"),
+        _keda("adapter", "keda-metrics-adapter"),
+        _keda("webhooks", "keda-admission-webhooks"),
+        Tool(
+            name="kube-state-metrics",
+            version="v2.20.0",
+            package="k8s.io/kube-state-metrics/v2",
+            ldflags="-s -w -X github.com/prometheus/common/version.Version=v2.20.0",
+            version_args=("version",),
+            install_hint="go install k8s.io/kube-state-metrics/v2@v2.20.0",
         ),
         Tool(
             # The newest release whose provider is published as a Go module. It serves the newer Python SDK.
@@ -131,44 +169,7 @@ TOOLS = {
             pin="v4.0.0-20260115033456-f47bc2d6f199",
             embeds=(("schema.json", "github.com/pulumi/pulumi-kubernetes/provider/v4/cmd/pulumi-resource-kubernetes"),),
         ),
-        Tool(
-            name="etcd",
-            version="v3.6.16",
-            package="go.etcd.io/etcd/server/v3",
-            ldflags="-s -w",
-            version_args=("--version",),
-            install_hint="https://github.com/etcd-io/etcd/releases",
-        ),
-        *_kubernetes("1.36", "v1.36.3"),
         *_kubernetes(OLDEST_KUBERNETES, "v1.34.4", suffix=f"-{OLDEST_KUBERNETES}"),
-        Tool(
-            name="kwok",
-            version="v0.8.0",
-            package="sigs.k8s.io/kwok/cmd/kwok",
-            ldflags="-s -w",
-            version_args=("--version",),
-            install_hint="https://github.com/kubernetes-sigs/kwok/releases",
-        ),
-        Tool(
-            name="actionlint",
-            version="v1.7.12",
-            package="github.com/rhysd/actionlint/cmd/actionlint",
-            ldflags="-s -w -X github.com/rhysd/actionlint.version=1.7.12",
-            version_args=("-version",),
-            install_hint="https://github.com/rhysd/actionlint/releases",
-        ),
-        _keda("operator", "keda-operator"),
-        _keda("adapter", "keda-metrics-adapter"),
-        _keda("webhooks", "keda-admission-webhooks"),
-        _prometheus("prometheus"),
-        _prometheus("promtool"),
-        Tool(
-            name="kube-state-metrics",
-            version="v2.20.0",
-            package="k8s.io/kube-state-metrics/v2",
-            ldflags="-s -w -X github.com/prometheus/common/version.Version=v2.20.0",
-            version_args=("version",),
-            install_hint="go install k8s.io/kube-state-metrics/v2@v2.20.0",
-        ),
     ]
 }
+"""In the order in which tests need them."""

@@ -3,10 +3,12 @@
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
-from embedded import images
+from embedded import images, serving_env, weights
 from embedded.api import Api
 from embedded.controlplane import ControlPlane
 from embedded.keda import Keda
@@ -22,6 +24,17 @@ from embedded.services import ServiceProxy
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "cluster: needs a control plane")
+
+
+class ByPlatform(LoadScopeScheduling):
+    """Shares tests out between two workers: files that have a platform of their own and mostly wait, and all others."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "own platform" if "/test_faults.py::" in nodeid else "shared control plane"
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByPlatform:
+    return ByPlatform(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -119,3 +132,11 @@ def runner(plane: ControlPlane, api: Api) -> Iterator[PodRunner]:
     proxy.stop()
     runner.stop()
     api.delete(node)
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model's weights, in a folder of a bucket."""
+    folder = tmp_path_factory.mktemp("weights") / "tiny"
+    weights.make_tiny(serving_env.ensure(), folder)
+    return folder

@@ -92,8 +92,17 @@ def pools(api: Api, objects: list[Manifest]) -> Iterator[None]:
     for node in made:
         add(api, node)
     yield
+    # Pods first: without its node, a pod that ends waits for a collector that comes every minute or two.
+    for manifest in of_kind(objects, "Deployment"):
+        api.delete(manifest)
+    names = {node["metadata"]["name"] for node in made}
+    api.wait("the pods to go", lambda: not [pod for pod in api.list("v1", "Pod") if node_of(pod) in names], 60)
     for node in made:
         api.delete(node)
+
+
+def node_of(pod: Manifest) -> str:
+    return pod["spec"].get("nodeName", "")
 
 
 def of_kind(objects: list[Manifest], kind: str) -> list[Manifest]:

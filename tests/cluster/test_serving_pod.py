@@ -139,8 +139,12 @@ def test_its_demand_reaches_the_autoscaler(deployed: Runtime, api: Api, promethe
 
     names = [item["external"]["metric"]["name"] for item in api.wait("the HPA's metrics", metrics, timeout=180)]
     assert len(names) == 2  # demand and KV cache
-    scaler = api.get("keda.sh/v1alpha1", "ScaledObject", NAME, NAMESPACE)
-    assert {item["type"]: item["status"] for item in scaler["status"]["conditions"]}["Ready"] == "True"
+
+    def ready() -> bool:
+        scaler = api.get("keda.sh/v1alpha1", "ScaledObject", NAME, NAMESPACE)
+        return {item["type"]: item["status"] for item in scaler["status"]["conditions"]}["Ready"] == "True"
+
+    api.wait("KEDA's word that it is ready", ready)
 
 
 def test_a_pod_drains_without_losing_a_stream(deployed: Runtime, api: Api, runner: PodRunner) -> None:

@@ -1,202 +1,27 @@
-"""`./dev up`, `status`, `logs` and `down` as people run them, with a state folder and ports of the tests' own."""
+"""`./dev up` that is killed, interrupted or refused. What it does otherwise is in test_local_stack.py."""
 
-import json
 import os
-import re
 import shutil
 import signal
 import socket
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from embedded import process, serving_env, weights
-from embedded.api import Api
-from embedded.platform import ALL, Platform
-from embedded.ports import USERS, free_base
-from embedded.process import pid_of, recorded
-from tests.cluster.test_controlplane import listening
+from embedded import process
+from embedded.ports import USERS
+from embedded.process import pid_of
+from tests.cluster.dev import FIRST_TOKEN, ROOT, Dev, developing, pids, processes, said
 
 pytestmark = pytest.mark.cluster
 
-ROOT = Path(__file__).parents[2]
-FIRST_TOKEN = re.compile(r"tiny at (http://127\.96\.\d+\.\d+:8000): the first token came (\d+\.\d) s after the start")
-
-
-@dataclass
-class RealCluster:
-    """Somebody's real cluster, in the variables and the home folder that every Kubernetes tool reads."""
-
-    home: Path
-    connections: list[object] = field(default_factory=list[object])
-
-    @property
-    def environment(self) -> dict[str, str]:
-        kubeconfig = str(self.home / ".kube" / "config")
-        return {"HOME": str(self.home), "KUBECONFIG": kubeconfig, "PULUMI_BACKEND_URL": "https://api.pulumi.example"}
-
 
 @pytest.fixture
-def real_cluster(tmp_path: Path) -> Iterator[RealCluster]:
-    """Its API server counts who connects. Its kubeconfig and Pulumi's login may not be written either."""
-    cluster = RealCluster(tmp_path / "home")
-    server = socket.create_server(("127.0.0.1", 0))
-    threading.Thread(target=_count, args=(server, cluster.connections), daemon=True).start()
-    port = server.getsockname()[1]
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "production",
-        "contexts": [{"name": "production", "context": {"cluster": "production", "user": "me"}}],
-        "clusters": [{"name": "production", "cluster": {"server": f"https://127.0.0.1:{port}"}}],
-        "users": [{"name": "me", "user": {"token": "t"}}],
-    }
-    (cluster.home / ".kube").mkdir(parents=True)
-    (cluster.home / ".pulumi").mkdir()
-    (cluster.home / ".kube" / "config").write_text(json.dumps(config))
-    (cluster.home / ".pulumi" / "credentials.json").write_text('{"current": "https://api.pulumi.example"}')
-    yield cluster
-    server.close()
-
-
-def _count(server: socket.socket, connections: list[object]) -> None:
-    while True:
-        try:
-            connections.append(server.accept()[1])
-        except OSError:
-            return
-
-
-@dataclass
-class Dev:
-    """`./dev` with a state folder and ports of the test's own."""
-
-    home: Path
-    base: int
-    environment: dict[str, str]
-    started: list["subprocess.Popen[str]"] = field(default_factory=list["subprocess.Popen[str]"])
-
-    def start(self, *arguments: str, prefix: tuple[str, ...] = (), **more: str) -> "subprocess.Popen[str]":
-        # What ./dev runs once its packages are there, so that a Ctrl-C meets this process.
-        started = subprocess.Popen(
-            [*prefix, sys.executable, "-m", "embedded", *arguments],
-            cwd=ROOT,
-            env={**self.environment, **more},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        self.started.append(started)
-        return started
-
-    def run(self, *arguments: str, status: int = 0, prefix: tuple[str, ...] = (), **more: str) -> str:
-        """What it prints."""
-        started = self.start(*arguments, prefix=prefix, **more)
-        said, _ = started.communicate(timeout=900)
-        print(said)
-        assert started.returncode == status, said
-        assert "Traceback" not in said
-        return said
-
-    def nothing_left(self, pids: list[int]) -> None:
-        assert recorded(self.home) == []
-        assert not [pid for pid in pids if process.start_time(pid)]
-        assert not listening() & set(range(self.base, self.base + len(USERS)))
-        assert {entry.name for entry in self.home.iterdir()} <= {"lock", "logs"}
-        assert not [line for line in processes() if str(self.home) in line]
-
-
-def processes() -> list[str]:
-    """Command lines of all processes."""
-    lines = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            lines.append((folder / "cmdline").read_text().replace("\0", " "))
-        except OSError:  # it has ended
-            continue
-    return lines
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("buckets") / "tiny"
-    weights.make_tiny(serving_env.ensure(), folder)
-    return folder
-
-
-@pytest.fixture
-def dev(tmp_path: Path, real_cluster: RealCluster, model: Path) -> Iterator[Dev]:
-    home, base = tmp_path / "platform", free_base()
-    shutil.copytree(model, tmp_path / "buckets" / "models" / "tiny" / "2026-11-29")
-    kept = {key: os.environ[key] for key in ("PATH", "LANG", "LC_ALL") if key in os.environ}
-    # What else is looked for below the real home folder.
-    kept["PYENV_ROOT"] = os.environ.get("PYENV_ROOT", str(Path.home() / ".pyenv"))
-    kept |= {key: subprocess.check_output(["go", "env", key], text=True).strip() for key in ("GOMODCACHE", "GOCACHE")}
-    own = {"EKS_LLM_HOME": str(home), "EKS_LLM_PORTS": str(base), "PYTHONPATH": str(ROOT)}
-    dev = Dev(home, base, {**kept, **real_cluster.environment, **own})
-    yield dev
-    for left in dev.started:  # none, unless the test failed
-        left.kill()
-        left.wait()
-    Platform(home).down()
-
-
-def pids(home: Path) -> list[int]:
-    return [pid for name in recorded(home) if (pid := pid_of(home, name))]
-
-
-def said(running: "subprocess.Popen[str]", text: str) -> str:
-    """Waits until a command prints `text`; returns all that it has printed."""
-    lines = ""
-    for line in running.stdout or ():
-        print(line, end="")
-        lines += line
-        if text in line:
-            return lines
-    raise AssertionError(f"it ended, and did not say {text!r}:\n{lines}")
-
-
-def test_up_streams_a_token_and_down_leaves_nothing(dev: Dev, real_cluster: RealCluster) -> None:
-    before = {file: file.read_bytes() for file in real_cluster.home.rglob("*") if file.is_file()}
-    first = FIRST_TOKEN.search(dev.run("up"))
-    assert first
-    print(f"first token after {first[2]} s, at a load of {os.getloadavg()[0]:.0f}")
-    left = pids(dev.home)
-    assert len(left) == len(ALL)
-
-    again = dev.run("up")
-    assert "the platform is up already" in again
-    assert re.search(r"^no change, \d+ as before", again, re.MULTILINE)
-    assert FIRST_TOKEN.search(again)
-    assert pids(dev.home) == left
-
-    (pod,) = Api(dev.home / "kubeconfig").list("v1", "Pod", "inference")
-    status = dev.run("status", COLUMNS="160")
-    assert f"{len(ALL)} of {len(ALL)} run" in status
-    assert re.search(rf"inference/{pod['metadata']['name']} +yes +0 +Running +local-local-0", status)
-    assert re.search(rf"inference/tiny +1 ready, 1 desired, 1 to 3 +demand 0 of 4 +{re.escape(first[1])}", status)
-    assert "kv-cache" in status
-    assert "Started container server" in dev.run("logs", "pod-runner")
-    assert "Started HTTPService at 0.0.0.0:8000" in dev.run("logs", "tiny")
-    assert "no logs of 'pod-runer'; did you mean 'pod-runner'" in dev.run("logs", "pod-runer", status=1)
-
-    begin = time.monotonic()
-    dev.run("down")
-    took = time.monotonic() - begin
-    print(f"down in {took:.1f} s")
-    assert took <= 15
-    dev.nothing_left(left)
-
-    assert real_cluster.connections == []
-    after = {file: file.read_bytes() for file in real_cluster.home.rglob("*") if file.is_file()}
-    assert {file: text for file, text in after.items() if file in before} == before
-    assert not [file for file in after.keys() - before.keys() if ".pulumi" in str(file) or ".kube" in str(file)]
+def dev(tmp_path: Path, model: Path) -> Iterator[Dev]:
+    with developing(tmp_path, model) as dev:
+        yield dev
 
 
 def test_up_after_a_killed_one_starts_afresh(dev: Dev) -> None:
@@ -255,20 +80,6 @@ def test_ctrl_c_while_the_model_is_made_leaves_nothing(dev: Dev) -> None:
     assert up.returncode == 130
     dev.nothing_left([])
     assert not [line for line in processes() if str(dev.home.parent) in line]
-
-
-def test_ctrl_c_of_an_update_leaves_what_was_up(dev: Dev) -> None:
-    dev.run("up")
-    left = pids(dev.home)
-    update = dev.start("up")
-    said(update, "deploying")
-    time.sleep(1)
-    update.send_signal(signal.SIGINT)
-    rest, _ = update.communicate(timeout=120)
-    assert update.returncode == 130
-    assert "ending the update; what was up stays up" in rest
-    assert pids(dev.home) == left
-    assert "no change" in dev.run("up")
 
 
 def test_a_second_command_is_refused_while_one_runs(dev: Dev) -> None:

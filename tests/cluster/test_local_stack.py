@@ -1,11 +1,16 @@
-"""The loop with real servers: load, more replicas, less load, fewer replicas, and no stream is lost on the way.
+"""One `./dev up`, and what people do with it, in their order: status, logs, an update, a load, down.
 
-The stack is `local` as `./dev up` deploys it: one Triton + vLLM server at rest, 4 requests per replica wanted, 8 at
-once possible, 60 s of low demand before a replica ends. Only its maximum is 2 here, as two cores start two servers in
-time. tests/unit/test_closed_loop_records.py has the arithmetic.
+The load closes the loop with real servers: more of it, more replicas; less, fewer; and no stream is lost on the way.
+There is one Triton + vLLM server at rest, 4 requests per replica wanted, 8 at once possible, 60 s of low demand before
+a replica ends. tests/unit/test_closed_loop_records.py has the arithmetic.
 """
 
+import os
+import re
+import signal
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from queue import Empty
 
 import pytest
@@ -17,14 +22,12 @@ from embedded.load.client import Task
 from embedded.load.report import Totals
 from embedded.load.run import Clients
 from embedded.load.shape import Ramp
-from embedded.platform import Platform
+from embedded.platform import ALL, Platform
 from embedded.services import address
 from embedded.telemetry import connect
-from tests.cluster.test_up import Dev, dev, model, real_cluster
+from tests.cluster.dev import FIRST_TOKEN, Dev, developing, pids, said
 
 pytestmark = pytest.mark.cluster
-
-__all__ = ["dev", "model", "real_cluster"]  # fixtures
 
 NAMESPACE, SERVICE, PORT = "inference", "tiny", 8000
 HERE = (NAMESPACE, SERVICE)
@@ -59,8 +62,56 @@ def is_ready(pod: Manifest) -> bool:
     return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
 
 
-def test_load_adds_a_real_server_and_its_end_removes_one_without_losing_a_stream(dev: Dev) -> None:
-    dev.run("up")
+@pytest.fixture(scope="module")
+def dev(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Iterator[Dev]:
+    with developing(tmp_path_factory.mktemp("dev"), model) as dev:
+        yield dev
+
+
+@pytest.fixture(scope="module")
+def up(dev: Dev) -> str:
+    """What `./dev up` said."""
+    return dev.run("up")
+
+
+def test_up_streams_a_token(dev: Dev, up: str) -> None:
+    first = FIRST_TOKEN.search(up)
+    assert first
+    print(f"first token after {first[2]} s, at a load of {os.getloadavg()[0]:.0f}")
+    (pod,) = Api(dev.home / "kubeconfig").list("v1", "Pod", "inference")
+    status = dev.run("status", COLUMNS="160")
+    assert f"{len(ALL)} of {len(ALL)} run" in status
+    assert re.search(rf"inference/{pod['metadata']['name']} +yes +0 +Running +local-local-0", status)
+    assert re.search(rf"inference/tiny +1 ready, 1 desired, 1 to 3 +demand 0 of 4 +{re.escape(first[1])}", status)
+    assert "kv-cache" in status
+    assert "Started container server" in dev.run("logs", "pod-runner")
+    assert "Started HTTPService at 0.0.0.0:8000" in dev.run("logs", "tiny")
+    assert "no logs of 'pod-runer'; did you mean 'pod-runner'" in dev.run("logs", "pod-runer", status=1)
+
+
+def test_ctrl_c_of_an_update_leaves_what_was_up(dev: Dev, up: str) -> None:
+    left = pids(dev.home)
+    assert len(left) == len(ALL)
+    update = dev.start("up")
+    said(update, "deploying")
+    time.sleep(1)
+    update.send_signal(signal.SIGINT)
+    rest, _ = update.communicate(timeout=120)
+    assert update.returncode == 130
+    assert "ending the update; what was up stays up" in rest
+    assert pids(dev.home) == left
+
+
+def test_a_second_up_changes_nothing(dev: Dev, up: str) -> None:
+    left = pids(dev.home)
+    again = dev.run("up")
+    assert "the platform is up already" in again
+    assert re.search(r"^no change, \d+ as before", again, re.MULTILINE)
+    assert FIRST_TOKEN.search(again)
+    assert pids(dev.home) == left
+
+
+def test_load_adds_a_real_server_and_its_end_removes_one_without_losing_a_stream(dev: Dev, up: str) -> None:
     api, telemetry = Api(dev.home / "kubeconfig"), connect(Platform(dev.home))
     host, port = address(api, *HERE, "http")
     url, begin = f"http://{host}:{port}", time.monotonic()
@@ -125,3 +176,14 @@ def test_load_adds_a_real_server_and_its_end_removes_one_without_losing_a_stream
     for part in (loaded, drained, rested):
         assert part.counts["finished"] > 0
         assert part.counts["lost"] == part.counts["cut"] == 0, part.problems
+
+
+def test_down_leaves_nothing(dev: Dev, up: str) -> None:
+    left = pids(dev.home)
+    begin = time.monotonic()
+    dev.run("down")
+    took = time.monotonic() - begin
+    print(f"down in {took:.1f} s")
+    assert took <= 15
+    dev.nothing_left(left)
+    dev.real.untouched()
