@@ -11,7 +11,7 @@ import signal
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -213,18 +213,22 @@ class Faults:
 
     # Faults
 
-    @contextmanager
-    def killed(self, process: str, *more: str) -> Iterator[None]:
-        """Without a process of the platform, which then starts as the platform had started it, with `more` flags."""
-        pid = pid_of(self.platform.home, process) or 0
-        command = Path(f"/proc/{pid}/cmdline").read_text().split("\0")[:-1]
-        environment = dict(item.split("=", 1) for item in Path(f"/proc/{pid}/environ").read_text().split("\0")[:-1])
-        os.kill(pid, signal.SIGKILL)
-        self.api.wait(f"the end of {process}", lambda: pid_of(self.platform.home, process) is None)
-        try:
-            yield
-        finally:
-            Process(process, [*command, *more], self.platform.home, lambda: True, environment).start()
+    def killed(self, process: str, *more: str) -> AbstractContextManager[None]:
+        return killed(self.api, self.platform.home, process, *more)
+
+
+@contextmanager
+def killed(api: Api, home: Path, process: str, *more: str) -> Iterator[None]:
+    """Without a process of a platform, which then starts as the platform had started it, with `more` flags."""
+    pid = pid_of(home, process) or 0
+    command = Path(f"/proc/{pid}/cmdline").read_text().split("\0")[:-1]
+    environment = dict(item.split("=", 1) for item in Path(f"/proc/{pid}/environ").read_text().split("\0")[:-1])
+    os.kill(pid, signal.SIGKILL)
+    api.wait(f"the end of {process}", lambda: pid_of(home, process) is None)
+    try:
+        yield
+    finally:
+        Process(process, [*command, *more], home, lambda: True, environment).start()
 
 
 def report(running: float, waiting: float, kv: float, model: str = "tiny", engine: int = 0) -> str:

@@ -1,7 +1,9 @@
 """The real Pulumi engine with the real Kubernetes provider: up, no change, an update that rolls pods, destroy."""
 
 import os
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pulumi
@@ -14,6 +16,7 @@ from embedded.api import Api, NotFoundError
 from embedded.controlplane import ControlPlane
 from embedded.keda import Keda
 from embedded.tools import provide
+from tests.cluster.faults import killed
 from tests.cluster.metrics_server import Metrics, metrics_server
 from tests.cluster.test_serving_pod import NAME, inference_service
 
@@ -90,13 +93,39 @@ def test_up_no_change_update_destroy(
     assert not before & after
 
     deployment.stack.destroy(on_output=print)
+    assert nothing_left(api)
+
+
+def test_destroy_while_keda_is_stopped(
+    plane: ControlPlane, api: Api, keda: Keda, crds: None, metrics: Metrics, environment: dict[str, str]
+) -> None:
+    """Only KEDA frees a ScaledObject, so `destroy` waits for it, until somebody does as the runbook says."""
+    deployment = Deployment(plane, metrics, environment)
+    deployment.up()
+    scaler = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": {"name": NAME}}
+    scaler["metadata"]["namespace"] = NAMESPACE
+
+    def going() -> bool:
+        found = api.get(scaler["apiVersion"], scaler["kind"], NAME, NAMESPACE)["metadata"]
+        return bool(found.get("deletionTimestamp") and found.get("finalizers"))
+
+    with ThreadPoolExecutor() as thread, killed(api, plane.home, "keda-operator"):
+        destroy = thread.submit(deployment.stack.destroy, on_output=print)
+        api.wait("the ScaledObject's end to be asked for", going, 120)
+        time.sleep(5)
+        assert going()
+        assert not destroy.done()
+        api.patch({**scaler, "metadata": {**scaler["metadata"], "finalizers": None}})
+        destroy.result(timeout=120)
+        assert nothing_left(api)
+
+
+def nothing_left(api: Api) -> bool:
+    """Without KEDA, the HPA goes a moment after the ScaledObject that it belongs to, and with it the namespace."""
     with pytest.raises(NotFoundError):
         api.get("v1", "Namespace", NAMESPACE)
-    assert not [
-        item
-        for item in api.list("autoscaling/v2", "HorizontalPodAutoscaler")
-        if item["metadata"]["namespace"] == NAMESPACE
-    ]
+    autoscalers = api.list("autoscaling/v2", "HorizontalPodAutoscaler")
+    return NAMESPACE not in [item["metadata"]["namespace"] for item in autoscalers]
 
 
 def running(pod: dict) -> bool:
