@@ -26,8 +26,9 @@ def show(platform: Platform, console: Console) -> None:
     if not any(processes.values()):
         raise PlatformError("nothing runs; `./dev up` starts the platform")
     console.print(_processes(processes))
-    if not processes["kube-apiserver"]:
-        raise PlatformError("the API server does not run, so the rest is unknown; `./dev up` starts afresh")
+    for needed in ("kube-apiserver", "etcd"):  # without etcd, each question waits for a minute
+        if not processes[needed]:
+            raise PlatformError(f"{needed} does not run, so the rest is unknown; `./dev up` starts afresh")
     try:
         console.print(Group(*_objects(Api(platform.kubeconfig))))
     except (ApiException, DynamicApiError, HTTPError, OSError) as error:

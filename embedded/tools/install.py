@@ -136,9 +136,9 @@ def _overlay(go: str, tool: Tool, folder: Path) -> Path:
 def _run(tool: Tool, command: list[str], deadline: float) -> tuple[int | None, list[str]]:
     """Runs the build under a progress line. Returns its status (None: out of time) and the end of what it said."""
     start = time.monotonic()
-    build = subprocess.Popen(  # its own process group, so that compilers and linkers end with it
-        command, cwd=tool.module, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+    # A process group, so that compilers and linkers end with it. No session: it would have as much of the CPUs as this
+    # one has, however nice the build is (sched(7), autogroup).
+    build = subprocess.Popen(command, cwd=tool.module, stderr=subprocess.PIPE, text=True, process_group=0)
     seen = _Counter()
     reader = threading.Thread(target=seen.read, args=(build.stderr,), daemon=True)
     reader.start()

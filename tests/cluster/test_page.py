@@ -422,7 +422,7 @@ def test_a_real_platform(
 ) -> None:
     """A service whose pods find no node: real objects, real events, a real ScaledObject, no metrics yet."""
     with ThreadPoolExecutor() as thread:  # Playwright's event loop occupies this one
-        make = partial(inference_service, Runtime.TRITON, prometheus.url, namespace=namespace)
+        make = partial(inference_service, Runtime.TRITON, prometheus.url, namespace=namespace, pool="none")
         recording = thread.submit(record, make).result()
     objects = [yaml.safe_load(text) for text in manifests(recording).values()]
     objects.sort(key=lambda item: item["kind"] == "ScaledObject")
