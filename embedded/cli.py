@@ -104,25 +104,31 @@ def main() -> None:
     except (PlatformError, ToolError, InstallError, OSError) as error:  # OSError: the disk is full, among others
         print(error, file=sys.stderr)
         sys.exit(1)
+    except Interrupted:
+        sys.exit(130)
     finally:
         signal.signal(signal.SIGALRM, signal.SIG_IGN)
 
 
+class Interrupted(BaseException):
+    """Not KeyboardInterrupt, which typer would report in its own way, nor SystemExit, which a stack's program that is
+    being read would seem to have raised."""
+
+
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    """Not KeyboardInterrupt, which typer would catch and report in its own way."""
     print("\ninterrupted", file=sys.stderr, flush=True)
     if signal.getsignal(signal.SIGALRM) is _again:
         signal.setitimer(signal.ITIMER_REAL, INSIST_SECONDS)
-    sys.exit(130)
+    raise Interrupted
 
 
 def _unraisable(what: "sys.UnraisableHookArgs") -> None:
     """Says what Python drops, but for our own."""
-    if not isinstance(what.exc_value, SystemExit):
+    if not isinstance(what.exc_value, Interrupted):
         sys.__unraisablehook__(what)
 
 
 def _again(_signal: int, _frame: FrameType | None) -> None:
     """An exception in a destructor is dropped by Python, so it is raised again until the cleaning up has begun."""
     signal.setitimer(signal.ITIMER_REAL, INSIST_SECONDS)
-    sys.exit(130)
+    raise Interrupted
