@@ -112,7 +112,8 @@ def main() -> None:
 
 class Interrupted(BaseException):
     """Not KeyboardInterrupt, which typer would report in its own way, nor SystemExit, which a stack's program that is
-    being read would seem to have raised."""
+    being read would seem to have raised.
+    """
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
