@@ -37,7 +37,7 @@ class Nodes:
     def start(self, progress: Callable[[str], None] = lambda _: None) -> None:
         """Starts KWOK. Raises `PlatformError`."""
         stages = self.plane.home / "kwok-stages.yaml"
-        stages.write_text(_stages())
+        stages.write_text(kwok_stages())
         port = self.plane.ports["kwok"]
         flags = {
             "kubeconfig": str(self.plane.kubeconfig),
@@ -110,7 +110,8 @@ def is_ready(node: Manifest) -> bool:
     return ready and not any(taint["key"].startswith("node.kubernetes.io/") for taint in taints)
 
 
-def _stages() -> str:
+def kwok_stages() -> str:
+    """KWOK's rules of what becomes of nodes and pods, as YAML."""
     folder = go_module("sigs.k8s.io/kwok", TOOLS["kwok"].version) / "kustomize" / "stage"
     documents = []
     for stage in STAGES:

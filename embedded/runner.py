@@ -33,7 +33,7 @@ from .pod import container_ports
 from .pod_run import PodRun
 from .pod_status import COMPONENT as PROCESS
 from .pod_status import now
-from .ports import is_free
+from .ports import DEFAULT_BASE, is_free
 from .process import PlatformError, Process, stop
 from .sandbox import give_way, problem
 
@@ -84,6 +84,8 @@ class Kubelet:
     home: Path
     nodes: list[Manifest]
     images: dict[str, Stand]
+    base: int
+    """First port of the platform."""
     _runs: dict[str, PodRun] = field(default_factory=dict[str, PodRun])
     _over: threading.Event = field(default_factory=threading.Event)
 
@@ -91,7 +93,8 @@ class Kubelet:
         for node in self.nodes:
             self._register(node)
         taken = [pod["status"].get("podIP", "") for pod in self._pods()]
-        numbers = itertools.count(len([ip for ip in taken if ip.startswith(POD_PREFIX)]))
+        first = (self.base - DEFAULT_BASE) * 10  # a range of its own for each platform on this machine
+        numbers = itertools.count(first + len([ip for ip in taken if ip.startswith(POD_PREFIX)]))
         renewed = 0.0
         while not self._over.is_set():
             try:
@@ -153,7 +156,7 @@ def _free_ip(pod: Manifest, numbers: "itertools.count[int]") -> str:
 def main(home: Path) -> None:
     plane = ControlPlane.load(home)
     local_nodes = json.loads((home / "nodes.json").read_text())
-    kubelet = Kubelet(Api(plane.kubeconfig), home, local_nodes, load(home / "images.json"))
+    kubelet = Kubelet(Api(plane.kubeconfig), home, local_nodes, load(home / "images.json"), plane.ports["etcd"])
     signal.signal(signal.SIGTERM, kubelet.stop)
     give_way()
     kubelet.run()

@@ -288,10 +288,11 @@ def main(spec_file: str) -> int:
     os.chdir(spec["working_directory"])
     try:
         child = subprocess.Popen(spec["command"], env=spec["environment"], process_group=0)
-        os.setpriority(os.PRIO_PGRP, child.pid, NICE)
     except OSError as error:
         print(error, file=sys.stderr)
         return 127
+    with suppress(OSError):  # all of this may be nicer already
+        os.setpriority(os.PRIO_PGRP, child.pid, NICE)
     ports = {int(port): number for port, number in spec["ports"].items()}
     threading.Thread(target=obey, args=(spec["control"], child.pid), daemon=True).start()
     if ports:

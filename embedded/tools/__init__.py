@@ -1,6 +1,6 @@
 """Command-line tools at pinned versions, found or built: `provide("pulumi")` or `python -m embedded.tools pulumi`."""
 
 from .install import ToolError, provide
-from .registry import TOOLS, Tool
+from .registry import TESTED, TOOLS, Tool
 
-__all__ = ["TOOLS", "Tool", "ToolError", "provide"]
+__all__ = ["TESTED", "TOOLS", "Tool", "ToolError", "provide"]

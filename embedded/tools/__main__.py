@@ -7,8 +7,7 @@ python -m embedded.tools --all     # all that tests need
 import signal
 import sys
 
-from . import TOOLS, ToolError, provide
-from .registry import OLDEST_KUBERNETES
+from . import TESTED, TOOLS, ToolError, provide
 
 
 def main(arguments: list[str]) -> int:
@@ -16,9 +15,8 @@ def main(arguments: list[str]) -> int:
         print(f"usage: python -m embedded.tools {{--all|{'|'.join(sorted(TOOLS))}}}", file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a build ends with the command that began it
-    tested = [name for name in TOOLS if not name.endswith(OLDEST_KUBERNETES)]
     try:
-        for name in tested if arguments == ["--all"] else arguments:
+        for name in TESTED if arguments == ["--all"] else arguments:
             print(provide(name))
     except ToolError as error:
         print(error, file=sys.stderr)

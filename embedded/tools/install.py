@@ -24,7 +24,7 @@ from .registry import TOOLS, Tool
 ROOT = Path(__file__).parents[2]
 TOOLS_DIR = ROOT / ".tools"
 BUILD_LIMIT = 45 * 60.0
-"""Seconds for one build, waiting for another process's build included. Pulumi took 210 to 390 s cold on two cores."""
+"""Seconds for one build, and for waiting for those of another process. Pulumi took 210 to 390 s cold on two cores."""
 
 
 class ToolError(Exception):
@@ -41,10 +41,9 @@ def provide(name: str, tools_dir: Path = TOOLS_DIR, limit: float = BUILD_LIMIT) 
     installed = tools_dir / "bin" / tool.key / tool.binary
     if installed.exists():
         return installed
-    deadline = time.monotonic() + limit
-    with _lock(tools_dir / "lock", tool, deadline):
+    with _lock(tools_dir / "lock", tool, installed, time.monotonic() + limit):
         if not installed.exists():  # another process may have built it while this one waited
-            _build(tool, installed, deadline)
+            _build(tool, installed, time.monotonic() + limit)
     return installed
 
 
@@ -72,12 +71,15 @@ def _numbers(text: str) -> list[int]:
 
 
 @contextmanager
-def _lock(path: Path, tool: Tool, deadline: float) -> Iterator[None]:
-    """One build at a time on this checkout. The kernel frees the lock when its holder ends, however it ends."""
+def _lock(path: Path, tool: Tool, installed: Path, deadline: float) -> Iterator[None]:
+    """One build at a time on this checkout. The kernel frees the lock when its holder ends, however it ends.
+
+    Who finds the tool installed meanwhile has waited enough, and needs no lock.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
         progress: _Progress | None = None
-        while True:
+        while not installed.exists():
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break

@@ -173,3 +173,5 @@ TOOLS = {
     ]
 }
 """In the order in which tests need them."""
+TESTED = [name for name in TOOLS if not name.endswith(OLDEST_KUBERNETES)]
+"""What `./dev test` needs."""

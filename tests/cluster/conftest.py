@@ -14,12 +14,13 @@ from embedded.controlplane import ControlPlane
 from embedded.keda import Keda
 from embedded.keda import custom_resource_definitions as keda_crds
 from embedded.kube_state_metrics import KubeStateMetrics
-from embedded.nodes import Nodes, add, gpu_node
+from embedded.nodes import Nodes, add, gpu_node, kwok_stages
 from embedded.ports import allot, free_base
 from embedded.prometheus import Prometheus
 from embedded.prometheus import custom_resource_definitions as prometheus_crds
 from embedded.runner import PodRunner
 from embedded.services import ServiceProxy
+from embedded.tools import TESTED, provide
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -37,9 +38,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByPlatform:
     return ByPlatform(config, log)
 
 
+def fetch() -> None:
+    """What is fetched and built once, in front of a proxy that does not exist."""
+    for name in TESTED:
+        provide(name)
+    for read in (keda_crds, prometheus_crds, kwok_stages):
+        read()
+    serving_env.ensure()
+
+
 @pytest.fixture(scope="session", autouse=True)
 def somebody_elses_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A kubeconfig in the environment, as users have one. Nothing may read or change it: it is not even valid."""
+    fetch()
     file = tmp_path_factory.mktemp("real") / "kubeconfig"
     file.write_text("production: hands off")
     file.chmod(0o400)
