@@ -4,6 +4,7 @@ import fcntl
 import os
 import stat
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,18 @@ def test_one_build_at_a_time(path: Path, tmp_path: Path) -> None:
         with pytest.raises(ToolError, match="another process still holds"):
             provide("pulumi", tmp_path, limit=0)
     assert provide("pulumi", tmp_path).exists()
+
+
+def test_who_waits_leaves_once_the_other_has_built_its_tool(path: Path, tmp_path: Path) -> None:
+    """The other goes on with further tools, and holds the lock."""
+    fake_go(path)
+    installed = tmp_path / "bin" / TOOLS["pulumi"].key / "pulumi"
+    installed.parent.mkdir(parents=True)
+    built = threading.Timer(0.3, installed.touch)
+    with (tmp_path / "lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        built.start()
+        assert provide("pulumi", tmp_path, limit=20) == installed
 
 
 def test_command_line_prints_the_path_or_what_is_wrong(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
