@@ -16,6 +16,7 @@ from embedded.keda import custom_resource_definitions as keda_crds
 from embedded.kube_state_metrics import KubeStateMetrics
 from embedded.nodes import Nodes, add, gpu_node, kwok_stages
 from embedded.ports import allot, free_base
+from embedded.process import recorded, stop
 from embedded.prometheus import Prometheus
 from embedded.prometheus import custom_resource_definitions as prometheus_crds
 from embedded.runner import PodRunner
@@ -25,6 +26,15 @@ from embedded.tools import TESTED, provide
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "cluster: needs a control plane")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Ends the platforms of workers that had no time for it: after Ctrl-C they have seconds."""
+    if hasattr(config, "workerinput"):
+        return
+    folder: Path = config._tmp_path_factory.getbasetemp()  # pyright: ignore[reportAttributeAccessIssue]
+    for home in {record.parents[1] for record in folder.rglob("run/*.json")}:
+        stop(home, recorded(home))
 
 
 class ByPlatform(LoadScopeScheduling):
