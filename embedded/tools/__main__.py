@@ -11,12 +11,13 @@ from . import TESTED, TOOLS, ToolError, provide
 
 
 def main(arguments: list[str]) -> int:
-    if len(arguments) != 1 or (arguments[0].startswith("-") and arguments != ["--all"]):
+    names = TESTED if arguments == ["--all"] else arguments
+    if len(arguments) != 1 or names[0].startswith("-"):
         print(f"usage: python -m embedded.tools {{--all|{'|'.join(sorted(TOOLS))}}}", file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a build ends with the command that began it
     try:
-        for name in TESTED if arguments == ["--all"] else arguments:
+        for name in names:
             print(provide(name))
     except ToolError as error:
         print(error, file=sys.stderr)

@@ -13,11 +13,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from embedded import process
 from embedded.platform import Platform
-from embedded.ports import USERS, free_base
+from embedded.ports import free_base
 from embedded.process import pid_of, recorded
-from tests.cluster.test_controlplane import listening
+from tests.cluster.test_platform import nothing_left
 
 ROOT = Path(__file__).parents[2]
 FIRST_TOKEN = re.compile(r"tiny at (http://127\.96\.\d+\.\d+:8000): the first token came (\d+\.\d) s after the start")
@@ -114,10 +113,7 @@ class Dev:
         return said
 
     def nothing_left(self, pids: list[int]) -> None:
-        assert recorded(self.home) == []
-        assert not [pid for pid in pids if process.start_time(pid)]
-        assert not listening() & set(range(self.base, self.base + len(USERS)))
-        assert {entry.name for entry in self.home.iterdir()} <= {"lock", "logs"}
+        nothing_left(self.home, self.base, pids)
         assert not [line for line in processes() if str(self.home) in line]
 
 

@@ -231,6 +231,12 @@ def killed(api: Api, home: Path, process: str, *more: str) -> Iterator[None]:
         Process(process, [*command, *more], home, lambda: True, environment).start()
 
 
+def free_scaler(api: Api, namespace: str) -> None:
+    """Takes KEDA's finalizer from the service's ScaledObject, as the runbook says."""
+    metadata = {"name": NAME, "namespace": namespace, "finalizers": None}
+    api.patch({"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": metadata})
+
+
 def report(running: float, waiting: float, kv: float, model: str = "tiny", engine: int = 0) -> str:
     """The metrics of vLLM that matter here, in its labels."""
     labels = f'{{engine="{engine}",model_name="{model}"}}'

@@ -34,6 +34,7 @@ from tests.cluster.faults import (
     Faults,
     at_once,
     door,
+    free_scaler,
     impatient,
     kedas_deployment,
     objects,
@@ -164,8 +165,7 @@ def test_keda_stopped(faults: Faults) -> None:
         for name in (left, freed):
             only = lambda name=name: remaining(faults, name) == ["ScaledObject"]  # noqa: E731
             faults.api.wait("its ScaledObject alone", only, WAIT)
-        finalizers = {"metadata": {"name": NAME, "namespace": freed, "finalizers": None}}  # as the runbook says
-        faults.api.patch({"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", **finalizers})
+        free_scaler(faults.api, freed)
         faults.api.wait("the namespace to go without KEDA", lambda: gone(faults, freed), WAIT)
         assert remaining(faults, left) == ["ScaledObject"]
         faults.hold_until(3, "KedaDown", lambda: series(faults.prometheus, KEDA_DOWN))

@@ -16,7 +16,7 @@ from embedded.api import Api, NotFoundError
 from embedded.controlplane import ControlPlane
 from embedded.keda import Keda
 from embedded.tools import provide
-from tests.cluster.faults import killed
+from tests.cluster.faults import free_scaler, killed
 from tests.cluster.metrics_server import Metrics, metrics_server
 from tests.cluster.test_serving_pod import NAME, inference_service
 
@@ -93,7 +93,7 @@ def test_up_no_change_update_destroy(
     assert not before & after
 
     deployment.stack.destroy(on_output=print)
-    assert nothing_left(api)
+    nothing_left(api)
 
 
 def test_destroy_while_keda_is_stopped(
@@ -102,11 +102,9 @@ def test_destroy_while_keda_is_stopped(
     """Only KEDA frees a ScaledObject, so `destroy` waits for it, until somebody does as the runbook says."""
     deployment = Deployment(plane, metrics, environment)
     deployment.up()
-    scaler = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": {"name": NAME}}
-    scaler["metadata"]["namespace"] = NAMESPACE
 
     def going() -> bool:
-        found = api.get(scaler["apiVersion"], scaler["kind"], NAME, NAMESPACE)["metadata"]
+        found = api.get("keda.sh/v1alpha1", "ScaledObject", NAME, NAMESPACE)["metadata"]
         return bool(found.get("deletionTimestamp") and found.get("finalizers"))
 
     with ThreadPoolExecutor() as thread, killed(api, plane.home, "keda-operator"):
@@ -115,17 +113,16 @@ def test_destroy_while_keda_is_stopped(
         time.sleep(5)
         assert going()
         assert not destroy.done()
-        api.patch({**scaler, "metadata": {**scaler["metadata"], "finalizers": None}})
+        free_scaler(api, NAMESPACE)
         destroy.result(timeout=120)
-        assert nothing_left(api)
+        nothing_left(api)
 
 
-def nothing_left(api: Api) -> bool:
-    """Without KEDA, the HPA goes a moment after the ScaledObject that it belongs to, and with it the namespace."""
+def nothing_left(api: Api) -> None:
     with pytest.raises(NotFoundError):
         api.get("v1", "Namespace", NAMESPACE)
     autoscalers = api.list("autoscaling/v2", "HorizontalPodAutoscaler")
-    return NAMESPACE not in [item["metadata"]["namespace"] for item in autoscalers]
+    assert NAMESPACE not in [item["metadata"]["namespace"] for item in autoscalers]
 
 
 def running(pod: dict) -> bool:

@@ -329,7 +329,7 @@ def engine_json(
 ) -> dict[str, Any]:
     """The content of engine.json. Schema 1; a change that old readers would misread raises it."""
     tokens = limits.max_queued_tokens
-    if tokens is None:  # a queue that is stated longer is meant to hold more
+    if tokens is None:  # a longer queue is meant to hold more
         tokens = max(args["max_num_seqs"], max_queued // 2) * args["max_model_len"]
     return {
         "schema": 1,
