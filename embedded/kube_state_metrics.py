@@ -1,7 +1,10 @@
 """Real kube-state-metrics on the embedded control plane: the state of Kubernetes objects, `kube_*`, for Prometheus."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from eks_llm.operators import custom_resource_states
 
 from .controlplane import LOOPBACK, ControlPlane
 from .near import opener
@@ -28,6 +31,7 @@ class KubeStateMetrics:
             "port": str(ports[PROCESS]),
             "telemetry-host": LOOPBACK,
             "telemetry-port": str(ports[TELEMETRY]),
+            "custom-resource-state-config": json.dumps(custom_resource_states.CONFIGURATION),
         }
         command = [str(provide(PROCESS)), *(f"--{flag}={value}" for flag, value in flags.items())]
         url = f"http://{LOOPBACK}:{ports[PROCESS]}/healthz"

@@ -88,7 +88,7 @@ UNAVAILABLE_API = "aggregator_unavailable_apiservice"
 MEMORY_WORKING_SET = "container_memory_working_set_bytes"
 RECEIVED = "container_network_receive_bytes_total"
 SCALED_OBJECT_CONDITION = "kube_customresource_scaledobject_status_condition"
-"""1 where a condition (`type`) of a ScaledObject is true. From the custom-resource state that `Monitoring` sets up."""
+"""1 where a condition (`type`) of a ScaledObject is true. From `operators/custom_resource_states.py`."""
 
 # KEDA 2.20 (pkg/metricscollector/prommetrics.go) --------------------------------------------------------------------
 # Its own label `namespace` becomes `exported_namespace` on scraping.

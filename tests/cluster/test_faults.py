@@ -117,6 +117,7 @@ def test_a_signal_that_is_wrong_ends_no_replica(faults: Faults) -> None:
     faults.finds(f"sum({DOOR})", None)
     faults.hold(4)
     assert faults.fires("LLMAutoscalerBlind")["severity"] == "critical"
+    assert faults.fires("LLMScalerFallback")["severity"] == "critical"
 
     several = copy.deepcopy(faults.service["ScaledObject"])
     several["spec"]["triggers"][2]["metadata"]["query"] = DOOR
@@ -127,6 +128,7 @@ def test_a_signal_that_is_wrong_ends_no_replica(faults: Faults) -> None:
 
     faults.api.apply(faults.service["ScaledObject"])
     faults.become(1)
+    faults.ends("LLMScalerFallback")
 
 
 # The platform's parts -----------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from eks_llm.metrics import SCALED_OBJECT_CONDITION
 from embedded.api import Api, Manifest
 from embedded.keda import Keda
 from embedded.kube_state_metrics import KubeStateMetrics
@@ -137,6 +138,9 @@ def test_the_state_of_objects_and_of_scalers_is_scraped_with_the_labels_of_its_c
         assert value(f'sum(kube_pod_status_phase{{namespace="{namespace}",phase="Running"}}) > 1') == "2"
         scaler = f'namespace="keda",exported_namespace="{namespace}",scaledObject="gpu"'
         assert value(f"keda_scaler_metrics_value{{{scaler}}}") == "9"
+        condition = f'{SCALED_OBJECT_CONDITION}{{namespace="{namespace}",scaledobject="gpu"'
+        assert value(f'{condition},type="Ready"}}') == "1"
+        assert value(f'{condition},type="Fallback"}}') == "0"
 
 
 def test_an_invalid_rule_leaves_the_rest_in_force(prometheus: Prometheus, api: Api, namespace: str) -> None:

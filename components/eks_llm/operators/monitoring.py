@@ -18,7 +18,7 @@ from ..dashboards.overview import overview
 from ..inputs import In, Model, Size, component_inputs
 from ..names import checked
 from ..rules import RUNBOOKS
-from . import rules
+from . import custom_resource_states, rules
 from ._helm import PodSecurity, namespace, release
 
 NAMESPACE = "monitoring"
@@ -163,7 +163,7 @@ def monitoring_values(settings: MonitoringSettings) -> dict[str, Any]:
                 "resources": {"requests": {"cpu": "500m", "memory": memory}, "limits": {"memory": memory}},
             }
         },
-        "kube-state-metrics": scaled_object_states(),
+        "kube-state-metrics": custom_resource_states.chart_values(),
         # Silences and notification state.
         "alertmanager": {"alertmanagerSpec": {"storage": volume_claim(Size(2))}},
         # Ignore: an operator that is down must not block changes of services, whose rules are tested before.
@@ -194,39 +194,6 @@ def dashboards(runbooks: str) -> dict[str, dict[str, Any]]:
             "data": sidecar.data(board(runbooks)),
         }
         for name, board in DASHBOARDS.items()
-    }
-
-
-def scaled_object_states() -> dict[str, Any]:
-    """Values that make kube-state-metrics export the conditions of ScaledObjects: KEDA itself has no metric of a
-    fallback. Source: kube-state-metrics, docs/metrics/extend/customresourcestate-metrics.md.
-    """
-    condition = {
-        "type": "Gauge",
-        "gauge": {
-            "path": ["status", "conditions"],
-            "labelsFromPath": {"type": ["type"]},
-            "valueFrom": ["status"],  # True is 1; False and Unknown are 0
-        },
-    }
-    resource = {
-        "groupVersionKind": {"group": "keda.sh", "version": "v1alpha1", "kind": "ScaledObject"},
-        "labelsFromPath": {"namespace": ["metadata", "namespace"], "scaledobject": ["metadata", "name"]},
-        "metrics": [
-            {"name": "scaledobject_status_condition", "help": "Conditions of a ScaledObject", "each": condition}
-        ],
-    }
-    reads = (("keda.sh", "scaledobjects"), ("apiextensions.k8s.io", "customresourcedefinitions"))
-    return {
-        "customResourceState": {
-            "enabled": True,
-            "config": {"kind": "CustomResourceStateMetrics", "spec": {"resources": [resource]}},
-        },
-        "rbac": {
-            "extraRules": [
-                {"apiGroups": [group], "resources": [kind], "verbs": ["list", "watch"]} for group, kind in reads
-            ]
-        },
     }
 
 
