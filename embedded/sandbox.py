@@ -204,6 +204,8 @@ def build_root(root: Path, mounts: list[Mount]) -> None:
             else:
                 mount(str(entry), inside, flags=MS_BIND | MS_REC)
                 make_read_only(inside)
+    if any(ROOT.is_relative_to(item.target) for item in mounts):  # a checkout in /tmp, which pods have as a volume
+        mounts = [*mounts, Mount(str(ROOT), str(ROOT), read_only=True)]  # its tools are what stands in for images
     for item in sorted(mounts, key=lambda item: item.target.count("/")):
         mount_volume(item, root / item.target.lstrip("/"))
 

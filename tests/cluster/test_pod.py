@@ -1,5 +1,6 @@
 """How manifests become processes: the parts that need no cluster."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from embedded.addresses import loopback, pod_ip
 from embedded.images import Stand, repository
 from embedded.pod import NotEmulated, Volumes, container_ports, expand, sandbox
-from embedded.sandbox import Mount, problem
+from embedded.sandbox import ROOT, Mount, Sandbox, problem
 from embedded.services import routes
 
 
@@ -110,6 +111,20 @@ def test_a_machine_without_namespaces_is_told_what_to_do(tmp_path: Path, monkeyp
     assert "Operation not permitted. Pods need Linux namespaces: run as root, or" in problem()
     refusing.unlink()
     assert problem() == "unshare is missing (package util-linux)"
+
+
+def test_a_volume_above_this_checkout_hides_all_but_the_checkout(tmp_path: Path) -> None:
+    """Pods have /tmp as a volume, and people try a clone in /tmp."""
+    over = ROOT.parent
+    script = f"cd {over} && ls -A && ls {ROOT.name}/embedded/sandbox.py && touch here && ! touch {ROOT.name}/here"
+    log = tmp_path / "log"
+    running = Sandbox(["sh", "-c", script], {**os.environ, "LC_ALL": "C"}, [Mount(str(over))]).start(tmp_path, log, {})
+    assert running.process.wait(timeout=30) == 0, log.read_text()
+    running.close()
+    listed, found, refused = log.read_text().splitlines()
+    assert (listed, found) == (ROOT.name, f"{ROOT.name}/embedded/sandbox.py")
+    assert "Read-only file system" in refused
+    assert not (over / "here").exists()
 
 
 def test_ports_without_a_name_go_by_their_number() -> None:
