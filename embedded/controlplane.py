@@ -40,7 +40,7 @@ class ControlPlane:
     home: Path
     ports: dict[str, int]
     minor: str = ""
-    """Kubernetes minor, a suffix of the entries in tools/registry.py, e.g. `1.34`. Default: the newest."""
+    """Kubernetes minor, a suffix of the entries in tools/registry.py, e.g. `1.35`. Default: the newest."""
 
     @classmethod
     def load(cls, home: Path) -> "ControlPlane":

@@ -7,11 +7,11 @@ python -m embedded.tools --all     # all that tests need
 import signal
 import sys
 
-from . import TESTED, TOOLS, ToolError, provide
+from . import TOOLS, ToolError, provide
 
 
 def main(arguments: list[str]) -> int:
-    names = TESTED if arguments == ["--all"] else arguments
+    names = list(TOOLS) if arguments == ["--all"] else arguments
     if len(arguments) != 1 or names[0].startswith("-"):
         print(f"usage: python -m embedded.tools {{--all|{'|'.join(sorted(TOOLS))}}}", file=sys.stderr)
         return 2

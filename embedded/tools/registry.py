@@ -59,8 +59,8 @@ class Tool:
         return f"{self.name}-{self.version}-{digest.hexdigest()[:8]}"
 
 
-OLDEST_KUBERNETES = "1.34"
-"""The oldest minor in standard support of EKS (catalog/eks.yaml); its control plane has this suffix."""
+OLDEST_KUBERNETES = "1.35"
+"""The oldest minor that EKS supports from 2026-12-02 on (catalog/eks.yaml); its control plane has this suffix."""
 
 
 def _kubernetes(minor: str, version: str, suffix: str = "") -> list[Tool]:
@@ -169,9 +169,7 @@ TOOLS = {
             pin="v4.0.0-20260115033456-f47bc2d6f199",
             embeds=(("schema.json", "github.com/pulumi/pulumi-kubernetes/provider/v4/cmd/pulumi-resource-kubernetes"),),
         ),
-        *_kubernetes(OLDEST_KUBERNETES, "v1.34.4", suffix=f"-{OLDEST_KUBERNETES}"),
+        *_kubernetes(OLDEST_KUBERNETES, "v1.35.4", suffix=f"-{OLDEST_KUBERNETES}"),
     ]
 }
 """In the order in which tests need them."""
-TESTED = [name for name in TOOLS if not name.endswith(OLDEST_KUBERNETES)]
-"""What `./dev test` needs."""

@@ -14,14 +14,14 @@ from embedded.controlplane import ControlPlane
 from embedded.keda import Keda
 from embedded.keda import custom_resource_definitions as keda_crds
 from embedded.kube_state_metrics import KubeStateMetrics
-from embedded.nodes import Nodes, add, gpu_node, kwok_stages
-from embedded.ports import allot, free_base
+from embedded.nodes import gpu_node, kwok_stages
 from embedded.process import recorded, stop
 from embedded.prometheus import Prometheus
 from embedded.prometheus import custom_resource_definitions as prometheus_crds
 from embedded.runner import PodRunner
 from embedded.services import ServiceProxy
-from embedded.tools import TESTED, provide
+from embedded.tools import TOOLS, provide
+from tests.cluster.planes import control_plane, install_crds
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -50,7 +50,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByPlatform:
 
 def fetch() -> None:
     """What is fetched and built once, in front of a proxy that does not exist."""
-    for name in TESTED:
+    for name in TOOLS:
         provide(name)
     for read in (keda_crds, prometheus_crds, kwok_stages):
         read()
@@ -72,20 +72,8 @@ def somebody_elses_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture(scope="session")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane with three nodes of a p4d pool."""
-    plane = ControlPlane(tmp_path_factory.mktemp("plane"), allot(free_base()), os.environ.get("EKS_LLM_KUBERNETES", ""))
-    plane.start(print)
-    try:
-        nodes = Nodes(plane)
-        nodes.start(print)
-        try:
-            for index in range(3):
-                add(Api(plane.kubeconfig), gpu_node("a100", "p4d.24xlarge", "us-west-2b", index))
-            yield plane
-        finally:
-            nodes.stop()
-    finally:
-        plane.stop()
+    with control_plane(tmp_path_factory.mktemp("plane"), os.environ.get("EKS_LLM_KUBERNETES", "")) as plane:
+        yield plane
 
 
 @pytest.fixture(scope="session")
@@ -134,11 +122,7 @@ def eventually(api: Api) -> Callable[..., object]:
 
 @pytest.fixture(scope="session")
 def crds(api: Api) -> None:
-    """The CRDs of KEDA and of the Prometheus operator, at the versions that the stacks install."""
-    for manifest in [*keda_crds(), *prometheus_crds()]:
-        api.apply(manifest)
-    groups = ("/apis/keda.sh/v1alpha1", "/apis/monitoring.coreos.com/v1")
-    api.wait("the custom resources", lambda: all(api.raw(group)["resources"] for group in groups))
+    install_crds(api)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,6 @@
-"""Every object of every stack is admitted by a real API server with the real CRDs, and the pods find their nodes."""
+"""Every object of every stack is admitted by real API servers with the real CRDs, and the pods find their nodes: on the
+newest Kubernetes and on the oldest that EKS supports.
+"""
 
 import subprocess
 import sys
@@ -11,6 +13,8 @@ import yaml
 from eks_llm.placement import POOL_LABEL
 from embedded.api import Api, Manifest, NotFoundError
 from embedded.nodes import add, gpu_node
+from embedded.tools import OLDEST_KUBERNETES
+from tests.cluster.planes import control_plane, install_crds
 
 pytestmark = pytest.mark.cluster
 
@@ -20,9 +24,22 @@ FIRST = ("Namespace", "StorageClass", "ServiceAccount", "ConfigMap", "Secret")
 """Kinds that others refer to; Pulumi orders them by their dependencies."""
 
 
+@pytest.fixture(scope="module", params=["newest", OLDEST_KUBERNETES])
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    """The level's own control plane, then one that is older."""
+    if request.param == "newest":
+        request.getfixturevalue("crds")
+        yield Api(request.getfixturevalue("plane").kubeconfig)
+        return
+    with control_plane(tmp_path_factory.mktemp("oldest"), request.param) as plane:
+        api = Api(plane.kubeconfig)
+        install_crds(api)
+        yield api
+
+
 @pytest.fixture(scope="module", params=STACKS)
 def objects(
-    request: pytest.FixtureRequest, api: Api, crds: None, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, cluster: Api, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[list[Manifest]]:
     """What the program registers for a stack, in an order in which it can be created. Removed after its tests."""
     folder = tmp_path_factory.mktemp(request.param)
@@ -36,20 +53,21 @@ def objects(
     created = [item for item in reversed(found) if item["metadata"].get("namespace") or item["kind"] != "Namespace"]
     namespaces = [item for item in found if item["kind"] == "Namespace"]
     for manifest in [*created, *namespaces]:
-        api.delete(manifest)
+        cluster.delete(manifest)
     for manifest in namespaces:
-        api.wait(f"{manifest['metadata']['name']} gone", lambda manifest=manifest: not exists(api, manifest), 60)
+        gone = lambda manifest=manifest: not exists(cluster, manifest)  # noqa: E731
+        cluster.wait(f"{manifest['metadata']['name']} to go", gone, 60)
 
 
-def exists(api: Api, manifest: Manifest) -> bool:
+def exists(cluster: Api, manifest: Manifest) -> bool:
     metadata = manifest["metadata"]
     try:
-        return bool(api.get(manifest["apiVersion"], manifest["kind"], metadata["name"], metadata.get("namespace")))
+        return bool(cluster.get(manifest["apiVersion"], manifest["kind"], metadata["name"], metadata.get("namespace")))
     except NotFoundError:
         return False
 
 
-def test_objects_are_admitted(api: Api, objects: list[Manifest]) -> None:
+def test_objects_are_admitted(cluster: Api, objects: list[Manifest]) -> None:
     """Strict: an unknown or doubled field is an error, as with `kubectl --validate=strict`."""
     kinds = {item["kind"] for item in objects}
     assert kinds >= {"Deployment", "ScaledObject", "PodMonitor", "PrometheusRule", "NetworkPolicy", "Service"}
@@ -66,39 +84,39 @@ def test_objects_are_admitted(api: Api, objects: list[Manifest]) -> None:
                 ),
                 {},
             )
-            api.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}})
-        api.apply(manifest, dry_run=True)
-        admitted = api.create(manifest)
+            cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}})
+        cluster.apply(manifest, dry_run=True)
+        admitted = cluster.create(manifest)
         assert admitted["metadata"]["uid"]
 
 
-def test_a_second_apply_changes_nothing(api: Api, objects: list[Manifest]) -> None:
+def test_a_second_apply_changes_nothing(cluster: Api, objects: list[Manifest]) -> None:
     """What the API server stored is what the program says: else each `pulumi up` would show a change."""
     for manifest in objects:
         if manifest["kind"] in ("Namespace", "Job"):
             continue
-        first = api.apply(manifest, manager="pulumi-kubernetes")
-        second = api.apply(manifest, manager="pulumi-kubernetes")
+        first = cluster.apply(manifest, manager="pulumi-kubernetes")
+        second = cluster.apply(manifest, manager="pulumi-kubernetes")
         assert first["metadata"].get("generation") == second["metadata"].get("generation")
         assert first.get("spec") == second.get("spec")
 
 
 @pytest.fixture
-def pools(api: Api, objects: list[Manifest]) -> Iterator[None]:
+def pools(cluster: Api, objects: list[Manifest]) -> Iterator[None]:
     """A node of each pool that the stack's services name and the control plane lacks."""
     named = {item["spec"]["template"]["spec"]["nodeSelector"][POOL_LABEL] for item in of_kind(objects, "Deployment")}
-    there = {node["metadata"]["labels"].get(POOL_LABEL) for node in api.list("v1", "Node")}
+    there = {node["metadata"]["labels"].get(POOL_LABEL) for node in cluster.list("v1", "Node")}
     made = [gpu_node(pool, "p4d.24xlarge", "us-west-2b", 0) for pool in named - there]
     for node in made:
-        add(api, node)
+        add(cluster, node)
     yield
     # Pods first: without its node, a pod that ends waits for a collector that comes every minute or two.
     for manifest in of_kind(objects, "Deployment"):
-        api.delete(manifest)
+        cluster.delete(manifest)
     names = {node["metadata"]["name"] for node in made}
-    api.wait("the pods to go", lambda: not [pod for pod in api.list("v1", "Pod") if node_of(pod) in names], 60)
+    cluster.wait("the pods to go", lambda: not [pod for pod in cluster.list("v1", "Pod") if node_of(pod) in names], 60)
     for node in made:
-        api.delete(node)
+        cluster.delete(node)
 
 
 def node_of(pod: Manifest) -> str:
@@ -110,12 +128,12 @@ def of_kind(objects: list[Manifest], kind: str) -> list[Manifest]:
 
 
 @pytest.mark.usefixtures("pools")
-def test_pods_are_scheduled_on_the_pool(api: Api, objects: list[Manifest]) -> None:
+def test_pods_are_scheduled_on_the_pool(cluster: Api, objects: list[Manifest]) -> None:
     for manifest in of_kind(objects, "Deployment"):
         metadata = manifest["metadata"]
 
         def available(metadata: Manifest = metadata) -> bool:
-            status = api.get("apps/v1", "Deployment", metadata["name"], metadata["namespace"])["status"]
+            status = cluster.get("apps/v1", "Deployment", metadata["name"], metadata["namespace"])["status"]
             return status.get("availableReplicas", 0) >= 1
 
-        api.wait(f"{metadata['name']} available", available, 60)
+        cluster.wait(f"{metadata['name']} available", available, 60)

@@ -1,5 +1,6 @@
 """How tools are found and built, without building one."""
 
+import datetime
 import fcntl
 import os
 import stat
@@ -8,12 +9,15 @@ import threading
 from pathlib import Path
 
 import pytest
+import yaml
 
+from eks_llm.catalog.eks import KUBERNETES
 from embedded.tools import TOOLS, ToolError, provide
 from embedded.tools.__main__ import main
 from embedded.tools.install import on_path
 
 PULUMI = TOOLS["pulumi"]
+ROOT = Path(__file__).parents[2]
 
 
 def program(folder: Path, name: str, body: str) -> Path:
@@ -52,6 +56,17 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
     return folder
+
+
+def test_the_kubernetes_of_every_stack_is_one_that_tests_run() -> None:
+    api_servers = [tool for tool in TOOLS.values() if tool.binary == "kube-apiserver"]
+    tested = {tool.version.removeprefix("v").rpartition(".")[0] for tool in api_servers}
+    platforms = [yaml.safe_load(file.read_text())["config"]["eks-llm:platform"] for file in ROOT.glob("Pulumi.*.yaml")]
+    named = {platform["cluster"]["version"] for platform in platforms if "cluster" in platform}
+    assert named
+    assert named <= tested
+    supported = [minor for minor, facts in KUBERNETES.items() if facts.standard_until > datetime.date(2026, 12, 2)]
+    assert tested == {min(supported), max(supported)}
 
 
 def test_the_pin_is_the_version_of_the_committed_module() -> None:

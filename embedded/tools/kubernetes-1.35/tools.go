@@ -1,6 +1,6 @@
 //go:build tools
 
-// Package tools pins the control plane of Kubernetes 1.34.
+// Package tools pins the control plane of Kubernetes 1.35.
 package tools
 
 import (
