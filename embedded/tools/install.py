@@ -43,7 +43,8 @@ def provide(name: str, tools_dir: Path = TOOLS_DIR, limit: float = BUILD_LIMIT) 
         return installed
     with _lock(tools_dir / "lock", tool, installed, time.monotonic() + limit):
         if not installed.exists():  # another process may have built it while this one waited
-            _build(tool, installed, time.monotonic() + limit)
+            with _emptied(tools_dir / "work") as work:
+                _build(tool, installed, work, time.monotonic() + limit)
     return installed
 
 
@@ -94,7 +95,18 @@ def _lock(path: Path, tool: Tool, installed: Path, deadline: float) -> Iterator[
         yield
 
 
-def _build(tool: Tool, target: Path, deadline: float) -> None:
+@contextmanager
+def _emptied(folder: Path) -> Iterator[Path]:
+    """A folder for what a build takes on the way: gigabytes, which Go leaves behind if it is killed."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _build(tool: Tool, target: Path, work: Path, deadline: float) -> None:
     go = shutil.which("go")
     if not go:
         raise ToolError(
@@ -102,23 +114,23 @@ def _build(tool: Tool, target: Path, deadline: float) -> None:
             f"Either install Go 1.21 or newer (https://go.dev/dl/; it fetches the exact toolchain that the module "
             f"asks for) and try again,\nor put {tool.name} {tool.version} on PATH ({tool.install_hint})."
         )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{tool.name}.partial")
-    command = [go, "build", "-v", "-mod=readonly", "-buildvcs=false", "-ldflags", tool.ldflags, "-o", str(partial)]
+    binary = work / tool.binary
+    command = [go, "build", "-v", "-mod=readonly", "-buildvcs=false", "-ldflags", tool.ldflags, "-o", str(binary)]
     if tool.tags:
         command += ["-tags", tool.tags]
     if tool.embeds:
-        command += ["-overlay", str(_overlay(go, tool, target.parent))]
-    status, tail = _run(tool, [*command, tool.package], deadline)
+        command += ["-overlay", str(_overlay(go, tool, work))]
+    status, tail = _run(tool, [*command, tool.package], work, deadline)
     if status is None:
         raise ToolError(f"{tool.name}: the build reached its time limit; run it again, it goes on where it stopped")
     if status != 0:
         raise ToolError(f"{tool.name}: go build failed with status {status}:\n" + "\n".join(tail))
-    built = _version(tool, partial) if tool.version_args else _numbers(tool.version)
+    built = _version(tool, binary) if tool.version_args else _numbers(tool.version)
     if built != _numbers(tool.version):
         reported = "v" + ".".join(map(str, built)) if built else "no version"
         raise ToolError(f"{tool.name}: the built binary reports {reported}, not {tool.version}")
-    partial.replace(target)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    binary.replace(target)
 
 
 def _overlay(go: str, tool: Tool, folder: Path) -> Path:
@@ -135,12 +147,15 @@ def _overlay(go: str, tool: Tool, folder: Path) -> Path:
     return file
 
 
-def _run(tool: Tool, command: list[str], deadline: float) -> tuple[int | None, list[str]]:
+def _run(tool: Tool, command: list[str], work: Path, deadline: float) -> tuple[int | None, list[str]]:
     """Runs the build under a progress line. Returns its status (None: out of time) and the end of what it said."""
     start = time.monotonic()
     # A process group, so that compilers and linkers end with it. No session: it would have as much of the CPUs as this
     # one has, however nice the build is (sched(7), autogroup).
-    build = subprocess.Popen(command, cwd=tool.module, stderr=subprocess.PIPE, text=True, process_group=0)
+    environment = {**os.environ, "GOTMPDIR": str(work)}
+    build = subprocess.Popen(
+        command, cwd=tool.module, env=environment, stderr=subprocess.PIPE, text=True, process_group=0
+    )
     seen = _Counter()
     reader = threading.Thread(target=seen.read, args=(build.stderr,), daemon=True)
     reader.start()

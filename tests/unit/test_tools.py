@@ -37,6 +37,9 @@ def fake_go(folder: Path, version: str = PULUMI.version, status: int = 0) -> Non
 import os, pathlib, sys
 with open({str(folder / "runs")!r}, "a") as runs:
     runs.write("x")
+work = pathlib.Path(os.environ["GOTMPDIR"])
+assert not list(work.iterdir())
+(work / "go-build1").mkdir()
 print("go: downloading example.com/a v1.0.0", file=sys.stderr)
 print("example.com/a", file=sys.stderr)
 if {status}:
@@ -88,6 +91,16 @@ def test_builds_once_and_then_finds_it(path: Path, tmp_path: Path, capfd: pytest
     assert provide("pulumi", tmp_path / "tools") == built
     assert (path / "runs").read_text() == "x"
     assert "pulumi v3.274.1: building (once), 0:00" in capfd.readouterr().err
+
+
+def test_a_build_leaves_the_tool_alone_and_clears_up_after_one_that_was_killed(path: Path, tmp_path: Path) -> None:
+    """Go removes its temporary files at the end of a build, but not if it is killed."""
+    tools = tmp_path / "tools"
+    (tools / "work" / "go-build0").mkdir(parents=True)
+    fake_go(path)
+    built = provide("pulumi", tools)
+    assert not (tools / "work").exists()
+    assert {file for file in tools.rglob("*") if file.is_file()} == {built, tools / "lock"}
 
 
 def test_a_changed_pin_is_another_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
