@@ -1,25 +1,36 @@
 """What this machine must have before anything starts: all that is missing is said at once."""
 
+import json
 import shutil
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from . import sandbox
+from . import sandbox, serving_env
 from .process import PlatformError
+from .tools import TOOLS, TOOLS_DIR
 
-FREE_GB = 3
-"""For the state, logs and metrics of a day, and the weights that pods copy."""
 GB = 10**9
 
 
-def check(home: Path) -> None:
-    """`home`: the state folder. Raises `PlatformError`."""
-    if found := list(_problems(home)):
+@dataclass(frozen=True)
+class Need:
+    """Space that something takes on a disk."""
+
+    folder: Path
+    gb: float
+    what: str
+
+
+def check(home: Path, missing: Collection[str]) -> None:
+    """`home`: the state folder; `missing`: tools that have to be built. Raises `PlatformError`."""
+    if found := list(_problems(home, missing)):
         raise PlatformError("\n".join(["This machine cannot run the platform:", *(f"- {item}" for item in found)]))
 
 
-def _problems(home: Path) -> Iterator[str]:
+def _problems(home: Path, missing: Collection[str]) -> Iterator[str]:
     if sys.platform != "linux":
         yield f"it runs {sys.platform}; pods run in Linux namespaces, so a virtual machine with Linux is needed"
         return
@@ -30,10 +41,47 @@ def _problems(home: Path) -> Iterator[str]:
             "Go is missing, which builds the tools that are not on PATH and fetches CRDs; install Go 1.21 or newer "
             "(https://go.dev/dl/)"
         )
-    home.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(home).free / GB
-    if free < FREE_GB:
-        yield (
-            f"the disk of {home} has {free:.1f} GB free, and {FREE_GB} GB are needed; free some, or name a folder on "
-            "another disk with EKS_LLM_HOME"
-        )
+    try:
+        servers = serving_env.is_made()
+    except serving_env.InstallError as error:  # no Python for it
+        yield str(error)
+        servers = True
+    yield from too_full(needs(home, missing, servers))
+
+
+def needs(home: Path, missing: Collection[str], servers: bool) -> Iterator[Need]:
+    """Space that `up` takes, as measured; `servers`: Triton and vLLM are installed."""
+    yield Need(home, 3, "state, logs and metrics of a day (elsewhere with EKS_LLM_HOME)")
+    if not servers:
+        yield Need(serving_env.ROOT, 6.5, "Triton and vLLM")
+    if missing:
+        yield Need(TOOLS_DIR, 6, "tools, and what their builds take on the way")
+    if "kube-apiserver" in missing and (go := shutil.which("go")):
+        names = ("GOCACHE", "GOMODCACHE")
+        run = subprocess.run([go, "env", "-json", *names], capture_output=True, text=True, check=False)
+        caches = {name: Path(folder) for name, folder in json.loads(run.stdout or "{}").items() if folder}
+        if len(caches) == len(names) and not _was_built(caches["GOMODCACHE"]):
+            yield Need(caches["GOCACHE"], 15, "what Go compiles (elsewhere with GOCACHE)")
+            yield Need(caches["GOMODCACHE"], 5.5, "sources that Go downloads (elsewhere with GOMODCACHE)")
+
+
+def _was_built(modules: Path) -> bool:
+    """Whether the largest of the tools has been built on this machine before, so that the caches are filled."""
+    return (modules / "k8s.io" / f"kubernetes@{TOOLS['kube-apiserver'].version}").exists()
+
+
+def too_full(wanted: Iterator[Need]) -> Iterator[str]:
+    """A line per disk that holds less than is needed on it."""
+    disks: dict[int, list[Need]] = {}
+    for need in wanted:
+        disks.setdefault(_existing(need.folder).stat().st_dev, []).append(need)
+    for here in disks.values():
+        folder = here[0].folder
+        free, sum_ = shutil.disk_usage(_existing(folder)).free / GB, sum(need.gb for need in here)
+        if free < sum_:
+            parts = ", ".join(f"{need.gb:g} GB for {need.what}" for need in here)
+            yield f"the disk of {folder} has {free:.1f} GB free, and {sum_:g} GB are needed: {parts}"
+
+
+def _existing(folder: Path) -> Path:
+    return folder if folder.exists() else _existing(folder.parent)

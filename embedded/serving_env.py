@@ -55,6 +55,11 @@ class ServingEnvironment:
     base: BasePython
 
     @property
+    def stamp(self) -> Path:
+        """There once the installation is complete."""
+        return self.directory / "complete"
+
+    @property
     def python(self) -> Path:
         return self.directory / "bin" / "python"
 
@@ -100,15 +105,24 @@ def ensure(progress: Callable[[str], None] = lambda line: print(line, file=sys.s
     """
     if made := os.environ.get(MADE_ELSEWHERE):
         return ServingEnvironment(Path(made), _describe(str(Path(made) / "bin" / "python")))
-    base = find_python()
-    digest = hashlib.sha256(PINS.read_bytes() + base.version.encode()).hexdigest()[:12]
-    environment = ServingEnvironment(ROOT / ".tools" / "serving" / digest, base)
-    stamp = environment.directory / "complete"
-    if not stamp.exists():
+    environment = _own()
+    if not environment.stamp.exists():
         _install(environment, progress)
-        stamp.write_text(time.strftime("%Y-%m-%dT%H:%M:%SZ\n", time.gmtime()))
+        environment.stamp.write_text(time.strftime("%Y-%m-%dT%H:%M:%SZ\n", time.gmtime()))
     _declare_vllm(environment)
     return environment
+
+
+def is_made() -> bool:
+    """Whether `ensure` finds it. Raises `InstallError` where no Python can make it."""
+    return MADE_ELSEWHERE in os.environ or _own().stamp.exists()
+
+
+def _own() -> ServingEnvironment:
+    """That of this checkout."""
+    base = find_python()
+    digest = hashlib.sha256(PINS.read_bytes() + base.version.encode()).hexdigest()[:12]
+    return ServingEnvironment(ROOT / ".tools" / "serving" / digest, base)
 
 
 def find_python() -> BasePython:

@@ -8,14 +8,16 @@ from functools import partial
 
 from . import images, preflight, prompt, serving_env, weights
 from .api import Api
-from .deployment import Deployment
-from .platform import Platform, Shape
+from .deployment import PROGRAMS, Deployment
+from .platform import ALL, Platform, Shape
 from .ports import chosen_base
 from .process import PlatformError
 from .services import address
 from .stack import Stack
+from .tools import TOOLS, find, provide
 
 Say = Callable[[str], None]
+TOOLS_OF_UP = [name for name in TOOLS if name in (*ALL, *PROGRAMS)]
 
 
 def up(platform: Platform, stack: Stack, say: Say) -> None:
@@ -26,9 +28,12 @@ def up(platform: Platform, stack: Stack, say: Say) -> None:
     """
     begin = time.monotonic()
     with platform.locked():
-        preflight.check(platform.home)
+        missing = [name for name in TOOLS_OF_UP if not find(TOOLS[name])]
+        preflight.check(platform.home, missing)
         stack.check()
         serving = serving_env.ensure(say)
+        for name in missing:  # before anything runs: a build takes minutes, and may fail
+            provide(name)
         buckets = platform.home.parent / "buckets"
         weights.provide(stack, buckets, serving, say)
         shape = Shape(stack.nodes(), [], images.stands(serving, buckets))

@@ -36,16 +36,26 @@ def provide(name: str, tools_dir: Path = TOOLS_DIR, limit: float = BUILD_LIMIT) 
     tool = TOOLS.get(name)
     if tool is None:
         raise ToolError(f"unknown tool {name!r} (known: {', '.join(sorted(TOOLS))})")
-    if found := on_path(tool):
+    if found := find(tool, tools_dir):
         return found
-    installed = tools_dir / "bin" / tool.key / tool.binary
-    if installed.exists():
-        return installed
+    installed = _installed(tool, tools_dir)
     with _lock(tools_dir / "lock", tool, installed, time.monotonic() + limit):
         if not installed.exists():  # another process may have built it while this one waited
             with _emptied(tools_dir / "work") as work:
                 _build(tool, installed, work, time.monotonic() + limit)
     return installed
+
+
+def find(tool: Tool, tools_dir: Path = TOOLS_DIR) -> Path | None:
+    """Path of the tool at its pinned version; None: it has to be built."""
+    if found := on_path(tool):
+        return found
+    installed = _installed(tool, tools_dir)
+    return installed if installed.exists() else None
+
+
+def _installed(tool: Tool, tools_dir: Path) -> Path:
+    return tools_dir / "bin" / tool.key / tool.binary
 
 
 def on_path(tool: Tool) -> Path | None:

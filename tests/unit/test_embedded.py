@@ -17,6 +17,7 @@ from embedded.deployment import Narrator
 from embedded.ports import DEFAULT_BASE, chosen_base
 from embedded.process import PlatformError
 from embedded.stack import Stack
+from embedded.tools import TOOLS
 from embedded.view import reason, signals
 
 # Stack files ----------------------------------------------------------------------------------------------------------
@@ -88,15 +89,44 @@ def test_weights_that_nobody_makes_must_be_there(tmp_path: Path) -> None:
 
 
 def test_all_that_a_machine_lacks_is_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = SimpleNamespace(total=20e9, used=17.2e9, free=2.8e9)
-    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
-    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=8.8e9))
+    for name, value in {"PATH": tmp_path, "PYENV_ROOT": tmp_path}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.delenv("EKS_LLM_SERVING_ENV", raising=False)
     with pytest.raises(PlatformError) as refused:
-        preflight.check(tmp_path)
+        preflight.check(tmp_path / "home", ["etcd"])
     said = str(refused.value)
     assert "unshare is missing (package util-linux)" in said
     assert "Go is missing" in said
-    assert f"the disk of {tmp_path} has 2.8 GB free, and 3 GB are needed" in said
+    assert "no Python 3.12 or 3.11 with a shared libpython found" in said
+    assert f"the disk of {tmp_path / 'home'} has 8.8 GB free, and 9 GB are needed: 3 GB for state" in said
+
+
+def test_a_first_run_needs_room_for_gos_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    modules = tmp_path / "modules"
+    for name, folder in {"GOCACHE": tmp_path / "compiled", "GOMODCACHE": modules}.items():
+        monkeypatch.setenv(name, str(folder))
+
+    def wanted(*missing: str) -> dict[str, float]:
+        return {need.what.partition(" (")[0]: need.gb for need in preflight.needs(tmp_path, missing, servers=False)}
+
+    cold = wanted("etcd", "kube-apiserver")
+    assert cold["what Go compiles"] == 15
+    assert cold["Triton and vLLM"] == 6.5
+    assert sum(cold.values()) == 36
+    (modules / "k8s.io" / f"kubernetes@{TOOLS['kube-apiserver'].version}").mkdir(parents=True)
+    assert sum(wanted("kube-apiserver").values()) == 15.5
+    assert sum(wanted().values()) == 9.5
+
+
+def test_each_disk_is_counted_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = {tmp_path: 4e9, Path("/dev/shm"): 4e9}
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=free[folder]))
+    needs = [preflight.Need(tmp_path / "a", 3, "a"), preflight.Need(Path("/dev/shm/b"), 3, "b")]
+    assert not list(preflight.too_full(iter(needs)))
+    more = preflight.Need(Path("/dev/shm/c"), 1.5, "c")
+    (said,) = preflight.too_full(iter([*needs, more]))
+    assert said == "the disk of /dev/shm/b has 4.0 GB free, and 4.5 GB are needed: 3 GB for b, 1.5 GB for c"
 
 
 @pytest.mark.parametrize("text", ["80", "abc", "40000", "-1"])
