@@ -16,8 +16,8 @@ from rich.console import Console
 from . import view
 from .load.command import load
 from .page import server as page
-from .platform import ENDING, Platform
-from .process import PlatformError
+from .platform import Platform
+from .process import ENDING, PlatformError
 from .serving_env import InstallError
 from .tools import ToolError
 

@@ -23,8 +23,8 @@ import yaml
 from pulumi import automation
 
 from .controlplane import ControlPlane
-from .platform import DEPLOYMENT, Platform, Progress, uninterrupted
-from .process import PlatformError, Process, interrupt, stop
+from .platform import DEPLOYMENT, Platform, Progress
+from .process import PlatformError, Process, interrupt, stop, uninterrupted
 from .prometheus import Prometheus
 from .stack import ROOT, Stack
 from .tools import provide

@@ -8,8 +8,6 @@ a time: a lock says so.
 import fcntl
 import os
 import shutil
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +22,7 @@ from .keda import Keda
 from .kube_state_metrics import PROCESS as KUBE_STATE_METRICS
 from .kube_state_metrics import KubeStateMetrics
 from .nodes import Nodes, add
-from .process import PlatformError, pid_of, recorded, stop
+from .process import PlatformError, pid_of, recorded, stop, uninterrupted
 from .prometheus import PARTS as PROMETHEUS_PARTS
 from .prometheus import Prometheus
 from .runner import PROCESS as RUNNER
@@ -37,9 +35,6 @@ ALL = (*PARTS, "kwok", *PROMETHEUS_PARTS, *KEDA_PARTS, KUBE_STATE_METRICS, RUNNE
 """Names of all processes of a complete platform."""
 DEPLOYMENT = "deployment"
 """Name of the process that deploys a stack, for as long as that takes."""
-
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that end a command: Ctrl-C, `kill`, the end of its terminal."""
 
 Progress = Callable[[str], None]
 
@@ -152,17 +147,3 @@ class Platform:
             file.write(str(os.getpid()))
             file.flush()
             yield
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """What else would end this process is ignored. Threads beside the first get no signals anyway."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (*ENDING, signal.SIGALRM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -8,11 +8,17 @@ import json
 import os
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a command: Ctrl-C, `kill`, the end of its terminal."""
+SIGNALS = (*ENDING, signal.SIGALRM)
+"""These, and what insists on them, see cli.py."""
 
 
 class PlatformError(Exception):
@@ -59,7 +65,7 @@ class Process:
         for folder in (self.log.parent, record.parent):
             folder.mkdir(parents=True, exist_ok=True)
         kept = {key: os.environ[key] for key in ("PATH", "HOME", "LANG", "LC_ALL") if key in os.environ}
-        with self.log.open("ab") as log:
+        with self.log.open("ab") as log, deferred():  # nobody would ever end a process that is not recorded
             process = subprocess.Popen(
                 self.command,
                 cwd=self.home,
@@ -69,12 +75,43 @@ class Process:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        record.write_text(json.dumps({"pid": process.pid, "started": start_time(process.pid)}))
+            record.write_text(json.dumps({"pid": process.pid, "started": start_time(process.pid)}))
         return process
 
     def _tail(self, lines: int = 15) -> str:
         text = self.log.read_text(errors="replace").splitlines()
         return f"The end of {self.log}:\n" + "\n".join(f"  {line}" for line in text[-lines:])
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """What would end this command does so after the block. Threads beside the first get no signals anyway."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for number in came:
+            signal.raise_signal(number)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """What would end this command is ignored. Threads beside the first get no signals anyway."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def start_time(pid: int) -> int | None:

@@ -1,9 +1,12 @@
 """Processes that outlive the command that started them."""
 
 import platform
+import signal
 import socket
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,3 +41,22 @@ def test_a_stopped_process_has_freed_its_ports_also_if_its_threads_outlive_it(tm
     stop(tmp_path, ["slow"])
     assert is_free(port)
     assert recorded(tmp_path) == []
+
+
+def test_ctrl_c_while_a_process_starts_does_not_lose_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between its start and its record: `./dev up` then left Pulumi's engine behind."""
+    popen: Any = subprocess.Popen
+
+    def interrupted(*args: Any, **options: Any) -> Any:
+        started = popen(*args, **options)
+        signal.raise_signal(signal.SIGINT)
+        return started
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        Process("sleeper", ["sleep", "60"], tmp_path, lambda: True).launch()
+    assert signal.getsignal(signal.SIGINT) is before
+    assert pid_of(tmp_path, "sleeper")
+    stop(tmp_path, ["sleeper"])
+    assert pid_of(tmp_path, "sleeper") is None
