@@ -185,7 +185,7 @@ def _step(command: list[str], progress: Callable[[str], None]) -> None:
             for line in process.stdout or ():
                 lines.append(line)
                 if line.startswith(("Collecting", "Installing")):
-                    progress("  " + line.rstrip()[:110])
+                    progress("  " + line.partition(" (from ")[0].rstrip()[:110])
         except BaseException:  # Ctrl-C
             process.kill()
             raise
