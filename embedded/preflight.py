@@ -4,7 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,41 +46,50 @@ def _problems(home: Path, missing: Collection[str]) -> Iterator[str]:
     except serving_env.InstallError as error:  # no Python for it
         yield str(error)
         servers = True
-    yield from too_full(needs(home, missing, servers))
+    yield from too_full(needs(home, missing, servers, go_caches()))
 
 
-def needs(home: Path, missing: Collection[str], servers: bool) -> Iterator[Need]:
-    """Space that `up` takes, as measured; `servers`: Triton and vLLM are installed."""
+def go_caches() -> dict[str, Path]:
+    """Where Go keeps what it compiles (GOCACHE) and downloads (GOMODCACHE); empty without Go."""
+    if not (go := shutil.which("go")):
+        return {}
+    command = [go, "env", "-json", "GOCACHE", "GOMODCACHE"]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    return {name: Path(folder) for name, folder in json.loads(run.stdout or "{}").items() if folder}
+
+
+def needs(home: Path, missing: Collection[str], servers: bool, caches: Mapping[str, Path]) -> Iterator[Need]:
+    """Space that `up` takes, as measured. `servers`: Triton and vLLM are installed; `caches`: see `go_caches`."""
     yield Need(home, 3, "state, logs and metrics of a day (elsewhere with EKS_LLM_HOME)")
     if not servers:
         yield Need(serving_env.ROOT, 6.5, "Triton and vLLM")
     if missing:
         yield Need(TOOLS_DIR, 6, "tools, and what their builds take on the way")
-    if "kube-apiserver" in missing and (go := shutil.which("go")):
-        names = ("GOCACHE", "GOMODCACHE")
-        run = subprocess.run([go, "env", "-json", *names], capture_output=True, text=True, check=False)
-        caches = {name: Path(folder) for name, folder in json.loads(run.stdout or "{}").items() if folder}
-        if len(caches) == len(names) and not _was_built(caches["GOMODCACHE"]):
-            yield Need(caches["GOCACHE"], 15, "what Go compiles (elsewhere with GOCACHE)")
-            yield Need(caches["GOMODCACHE"], 5.5, "sources that Go downloads (elsewhere with GOMODCACHE)")
+    if caches and "kube-apiserver" in missing and not _seem_filled(caches):
+        yield Need(caches["GOCACHE"], 15, "what Go compiles (elsewhere with GOCACHE)")
+        yield Need(caches["GOMODCACHE"], 5.5, "sources that Go downloads (elsewhere with GOMODCACHE)")
 
 
-def _was_built(modules: Path) -> bool:
-    """Whether the largest of the tools has been built on this machine before, so that the caches are filled."""
-    return (modules / "k8s.io" / f"kubernetes@{TOOLS['kube-apiserver'].version}").exists()
+def _seem_filled(caches: Mapping[str, Path]) -> bool:
+    """A guess: the largest of the tools has been downloaded on this machine before."""
+    return (caches["GOMODCACHE"] / "k8s.io" / f"kubernetes@{TOOLS['kube-apiserver'].version}").exists()
 
 
 def too_full(wanted: Iterator[Need]) -> Iterator[str]:
     """A line per disk that holds less than is needed on it."""
     disks: dict[int, list[Need]] = {}
     for need in wanted:
-        disks.setdefault(_existing(need.folder).stat().st_dev, []).append(need)
+        disks.setdefault(disk_of(_existing(need.folder)), []).append(need)
     for here in disks.values():
         folder = here[0].folder
         free, sum_ = shutil.disk_usage(_existing(folder)).free / GB, sum(need.gb for need in here)
         if free < sum_:
             parts = ", ".join(f"{need.gb:g} GB for {need.what}" for need in here)
             yield f"the disk of {folder} has {free:.1f} GB free, and {sum_:g} GB are needed: {parts}"
+
+
+def disk_of(folder: Path) -> int:
+    return folder.stat().st_dev
 
 
 def _existing(folder: Path) -> Path:

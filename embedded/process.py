@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end a command: Ctrl-C, `kill`, the end of its terminal."""
@@ -90,14 +91,10 @@ def deferred() -> Iterator[None]:
         yield
         return
     came: list[int] = []
-    before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in SIGNALS}
-    try:
+    with _handled_by(lambda number, _: came.append(number)):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for number in came:
-            signal.raise_signal(number)
+    for number in came:
+        signal.raise_signal(number)
 
 
 @contextmanager
@@ -106,12 +103,21 @@ def uninterrupted() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
+    with _handled_by(signal.SIG_IGN):
+        yield
+
+
+@contextmanager
+def _handled_by(handler: Callable[[int, Any], None] | signal.Handlers) -> Iterator[None]:
+    before: dict[int, Any] = {}
     try:
+        for number in SIGNALS:
+            before[number] = signal.signal(number, handler)
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number in reversed(SIGNALS):  # Ctrl-C last, as it may end this at once
+            if number in before:
+                signal.signal(number, before[number])
 
 
 def start_time(pid: int) -> int | None:

@@ -115,7 +115,7 @@ def ensure(progress: Callable[[str], None] = lambda line: print(line, file=sys.s
 
 def is_made() -> bool:
     """Whether `ensure` finds it. Raises `InstallError` where no Python can make it."""
-    return MADE_ELSEWHERE in os.environ or _own().stamp.exists()
+    return bool(os.environ.get(MADE_ELSEWHERE)) or _own().stamp.exists()
 
 
 def _own() -> ServingEnvironment:

@@ -109,7 +109,7 @@ def _lock(path: Path, tool: Tool, installed: Path, deadline: float) -> Iterator[
 def _emptied(folder: Path) -> Iterator[Path]:
     """A folder for what a build takes on the way: gigabytes, which Go leaves behind if it is killed."""
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     try:
         yield folder
     finally:

@@ -60,7 +60,7 @@ class Tool:
 
 
 OLDEST_KUBERNETES = "1.35"
-"""The oldest minor that EKS supports from 2026-12-02 on (catalog/eks.yaml); its control plane has this suffix."""
+"""The oldest minor in EKS's standard support from 2026-12-02 on (catalog/eks.yaml). A suffix of its control plane."""
 
 
 def _kubernetes(minor: str, version: str, suffix: str = "") -> list[Tool]:

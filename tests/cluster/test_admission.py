@@ -1,5 +1,5 @@
 """Every object of every stack is admitted by real API servers with the real CRDs, and the pods find their nodes: on the
-newest Kubernetes and on the oldest that EKS supports.
+newest Kubernetes and on the oldest in standard support of EKS.
 """
 
 import subprocess
@@ -27,7 +27,7 @@ FIRST = ("Namespace", "StorageClass", "ServiceAccount", "ConfigMap", "Secret")
 @pytest.fixture(scope="module", params=["newest", OLDEST_KUBERNETES])
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """The level's own control plane, then one that is older."""
-    if request.param == "newest":
+    if request.param == "newest":  # or what EKS_LLM_KUBERNETES asks for
         request.getfixturevalue("crds")
         yield Api(request.getfixturevalue("plane").kubeconfig)
         return

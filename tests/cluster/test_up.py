@@ -68,6 +68,7 @@ def test_ctrl_c_while_python_imports_says_nothing(dev: Dev, seconds: float) -> N
     """From the first compiled library on, which our own code imports; before, Python itself starts."""
     up = dev.start("up")
     while "site-packages" not in Path(f"/proc/{up.pid}/maps").read_text():
+        assert up.poll() is None
         time.sleep(0.001)
     time.sleep(seconds)
     up.send_signal(signal.SIGINT)

@@ -90,6 +90,7 @@ def test_weights_that_nobody_makes_must_be_there(tmp_path: Path) -> None:
 
 def test_all_that_a_machine_lacks_is_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=8.8e9))
+    monkeypatch.setattr("embedded.preflight.disk_of", lambda _: 1)
     for name, value in {"PATH": tmp_path, "PYENV_ROOT": tmp_path}.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.delenv("EKS_LLM_SERVING_ENV", raising=False)
@@ -102,31 +103,33 @@ def test_all_that_a_machine_lacks_is_said_at_once(tmp_path: Path, monkeypatch: p
     assert f"the disk of {tmp_path / 'home'} has 8.8 GB free, and 9 GB are needed: 3 GB for state" in said
 
 
-def test_a_first_run_needs_room_for_gos_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    modules = tmp_path / "modules"
-    for name, folder in {"GOCACHE": tmp_path / "compiled", "GOMODCACHE": modules}.items():
-        monkeypatch.setenv(name, str(folder))
+def test_a_first_run_needs_room_for_gos_caches(tmp_path: Path) -> None:
+    caches = {"GOCACHE": tmp_path / "compiled", "GOMODCACHE": tmp_path / "modules"}
 
     def wanted(*missing: str) -> dict[str, float]:
-        return {need.what.partition(" (")[0]: need.gb for need in preflight.needs(tmp_path, missing, servers=False)}
+        found = preflight.needs(tmp_path, missing, servers=False, caches=caches)
+        return {need.what.partition(" (")[0]: need.gb for need in found}
 
     cold = wanted("etcd", "kube-apiserver")
     assert cold["what Go compiles"] == 15
     assert cold["Triton and vLLM"] == 6.5
     assert sum(cold.values()) == 36
-    (modules / "k8s.io" / f"kubernetes@{TOOLS['kube-apiserver'].version}").mkdir(parents=True)
+    (caches["GOMODCACHE"] / "k8s.io" / f"kubernetes@{TOOLS['kube-apiserver'].version}").mkdir(parents=True)
     assert sum(wanted("kube-apiserver").values()) == 15.5
     assert sum(wanted().values()) == 9.5
 
 
 def test_each_disk_is_counted_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    free = {tmp_path: 4e9, Path("/dev/shm"): 4e9}
-    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=free[folder]))
-    needs = [preflight.Need(tmp_path / "a", 3, "a"), preflight.Need(Path("/dev/shm/b"), 3, "b")]
+    small, other = tmp_path / "small", tmp_path / "other"
+    for folder in (small, other):
+        folder.mkdir()
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4e9))
+    monkeypatch.setattr("embedded.preflight.disk_of", [other, small].index)
+    needs = [preflight.Need(other / "a", 3, "a"), preflight.Need(small / "b", 3, "b")]
     assert not list(preflight.too_full(iter(needs)))
-    more = preflight.Need(Path("/dev/shm/c"), 1.5, "c")
+    more = preflight.Need(small / "c", 1.5, "c")
     (said,) = preflight.too_full(iter([*needs, more]))
-    assert said == "the disk of /dev/shm/b has 4.0 GB free, and 4.5 GB are needed: 3 GB for b, 1.5 GB for c"
+    assert said == f"the disk of {small / 'b'} has 4.0 GB free, and 4.5 GB are needed: 3 GB for b, 1.5 GB for c"
 
 
 @pytest.mark.parametrize("text", ["80", "abc", "40000", "-1"])
