@@ -64,10 +64,10 @@ def needs(home: Path, missing: Collection[str], servers: bool, caches: Mapping[s
     if not servers:
         yield Need(serving_env.ROOT, 6.5, "Triton and vLLM")
     if missing:
-        yield Need(TOOLS_DIR, 6, "tools, and what their builds take on the way")
+        yield Need(TOOLS_DIR, 5.5, "tools, and what their builds take on the way")
     if caches and "kube-apiserver" in missing and not _seem_filled(caches):
-        yield Need(caches["GOCACHE"], 15, "what Go compiles (elsewhere with GOCACHE)")
-        yield Need(caches["GOMODCACHE"], 5.5, "sources that Go downloads (elsewhere with GOMODCACHE)")
+        yield Need(caches["GOCACHE"], 13.5, "what Go compiles (elsewhere with GOCACHE)")
+        yield Need(caches["GOMODCACHE"], 5, "sources that Go downloads (elsewhere with GOMODCACHE)")
 
 
 def _seem_filled(caches: Mapping[str, Path]) -> bool:
