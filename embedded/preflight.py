@@ -4,7 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def _problems(home: Path, missing: Collection[str]) -> Iterator[str]:
     except serving_env.InstallError as error:  # no Python for it
         yield str(error)
         servers = True
-    yield from too_full(needs(home, missing, servers, go_caches()))
+    yield from too_full(needs(home, missing, servers, go_caches() if missing else {}))
 
 
 def go_caches() -> dict[str, Path]:
@@ -75,7 +75,7 @@ def _seem_filled(caches: Mapping[str, Path]) -> bool:
     return (caches["GOMODCACHE"] / "k8s.io" / f"kubernetes@{TOOLS['kube-apiserver'].version}").exists()
 
 
-def too_full(wanted: Iterator[Need]) -> Iterator[str]:
+def too_full(wanted: Iterable[Need]) -> Iterator[str]:
     """A line per disk that holds less than is needed on it."""
     disks: dict[int, list[Need]] = {}
     for need in wanted:

@@ -86,10 +86,7 @@ class Process:
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """What would end this command does so after the block. Threads beside the first get no signals anyway."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+    """What would end this command does so after the block."""
     came: list[int] = []
     with _handled_by(lambda number, _: came.append(number)):
         yield
@@ -99,16 +96,16 @@ def deferred() -> Iterator[None]:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """What would end this command is ignored. Threads beside the first get no signals anyway."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+    """What would end this command is ignored."""
     with _handled_by(signal.SIG_IGN):
         yield
 
 
 @contextmanager
 def _handled_by(handler: Callable[[int, Any], None] | signal.Handlers) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():  # others get no signals
+        yield
+        return
     before: dict[int, Any] = {}
     try:
         for number in SIGNALS:

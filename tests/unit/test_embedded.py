@@ -126,9 +126,9 @@ def test_each_disk_is_counted_by_itself(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4e9))
     monkeypatch.setattr("embedded.preflight.disk_of", [other, small].index)
     needs = [preflight.Need(other / "a", 3, "a"), preflight.Need(small / "b", 3, "b")]
-    assert not list(preflight.too_full(iter(needs)))
+    assert not list(preflight.too_full(needs))
     more = preflight.Need(small / "c", 1.5, "c")
-    (said,) = preflight.too_full(iter([*needs, more]))
+    (said,) = preflight.too_full([*needs, more])
     assert said == f"the disk of {small / 'b'} has 4.0 GB free, and 4.5 GB are needed: 3 GB for b, 1.5 GB for c"
 
 
