@@ -10,7 +10,7 @@ from typing import Any
 from kubernetes.client import ApiClient, Configuration
 from kubernetes.config import load_kube_config
 from kubernetes.dynamic import DynamicClient
-from kubernetes.dynamic.exceptions import ApiException, DynamicApiError, NotFoundError
+from kubernetes.dynamic.exceptions import ApiException, NotFoundError
 from urllib3.exceptions import HTTPError
 
 from .process import PlatformError
@@ -18,9 +18,12 @@ from .process import PlatformError
 MANAGER = "eks-llm-embedded"
 """Field manager of what the platform itself applies."""
 
+REFUSED_OR_AWAY = (ApiException, HTTPError, OSError)
+"""What a request raises if the API server says no, and if it does not answer, e.g. because it restarts."""
+
 Manifest = dict[str, Any]
 
-__all__ = ["Api", "ApiException", "Manifest", "NotFoundError"]
+__all__ = ["REFUSED_OR_AWAY", "Api", "ApiException", "Manifest", "NotFoundError"]
 
 
 class Api:
@@ -110,7 +113,7 @@ class Api:
             try:
                 if result := condition():
                     return result
-            except (ApiException, DynamicApiError, HTTPError, OSError) as error:
+            except REFUSED_OR_AWAY as error:
                 last = f" ({str(error).strip()})"
             time.sleep(0.1)
         raise PlatformError(f"{what}: not within {timeout:g} s{last}")

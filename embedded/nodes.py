@@ -24,6 +24,30 @@ FAKE = {"kwok.x-k8s.io/node": "fake"}
 PROCESS = "kwok"
 STAGES = ("node/fast", "node/heartbeat-with-lease", "pod/fast")
 """Life cycles of nodes and pods, as KWOK publishes them: what happens at once, and heartbeats."""
+READY_AGAIN: Manifest = {
+    "apiVersion": "kwok.x-k8s.io/v1alpha1",
+    "kind": "Stage",
+    "metadata": {"name": "pod-ready-again"},
+    "spec": {
+        "resourceRef": {"apiGroup": "v1", "kind": "Pod"},
+        "selector": {
+            "matchExpressions": [
+                {"key": ".metadata.deletionTimestamp", "operator": "DoesNotExist"},
+                {"key": ".metadata.ownerReferences.[].kind", "operator": "NotIn", "values": ["Job"]},
+                {"key": ".status.phase", "operator": "In", "values": ["Running"]},
+                {
+                    "key": '.status.conditions.[] | select( .type == "Ready" ) | .status',
+                    "operator": "NotIn",
+                    "values": ["True"],
+                },
+            ]
+        },
+        "next": {
+            "statusTemplate": 'conditions: [{type: Ready, status: "True", lastTransitionTime: {{ Now | Quote }}}]',
+        },
+    },
+}
+"""A stage of our own: pods of a node that had been taken for lost are ready again, as kubelet would say."""
 START = "pod-ready.stage.kwok.x-k8s.io/delay"
 """Annotation of a pod: how long it takes until it is ready, e.g. `90s`. Default: no time."""
 
@@ -121,4 +145,4 @@ def kwok_stages() -> str:
         if document["metadata"]["name"] == "pod-ready":
             start = {"expressionFrom": f'.metadata.annotations["{START}"]'}
             document["spec"]["delay"] = {"durationMilliseconds": 0, "durationFrom": start}
-    return yaml.safe_dump_all(documents)
+    return yaml.safe_dump_all([*documents, READY_AGAIN])

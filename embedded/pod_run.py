@@ -12,10 +12,14 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+from kubernetes.dynamic.exceptions import DynamicApiError
+from urllib3.exceptions import HTTPError
+
 from .addresses import loopback
-from .api import Api, ApiException, Manifest, NotFoundError
+from .api import REFUSED_OR_AWAY, Api, ApiException, Manifest
 from .images import Stand
 from .pod import NotEmulated, Volumes, container_ports, environment, sandbox
 from .pod_status import Reports, container_status, now, terminated
@@ -47,6 +51,10 @@ class PodRun:
     def start(self) -> None:
         self._thread.start()
 
+    def hold(self, found: Manifest) -> None:
+        """`found`: the pod as the API server has it, which may not have heard, or been told otherwise."""
+        self._reports.hold(found)
+
     @property
     def is_alive(self) -> bool:
         """False once there is nothing more to do for the pod, e.g. that of a Job which has succeeded."""
@@ -68,12 +76,13 @@ class PodRun:
     def _live(self) -> None:
         try:
             self._run()
-        except (NotEmulated, ApiException, OSError) as error:
+        except (NotEmulated, *REFUSED_OR_AWAY) as error:
             self._reports.event("Failed", str(error), "Warning")
             self._reports.waiting("CreateContainerConfigError", str(error))
             self._removed.wait()
         if self._removed.is_set() and not self._killed:
-            self._api.delete(self._pod, grace=0)
+            with suppress(*REFUSED_OR_AWAY):  # the runner tries again
+                self._api.delete(self._pod, grace=0)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _run(self) -> None:
@@ -142,13 +151,14 @@ class PodRun:
                 return
 
     def _sandbox(self, container: Manifest) -> Sandbox:
-        """Waits for ConfigMaps and Secrets that are not there yet, as kubelet does."""
+        """Waits for ConfigMaps and Secrets that are not there yet, and for the API server, as kubelet does."""
         while True:
             try:
                 values = environment(self._api, self._pod, container, self._ip)
                 return sandbox(self._pod, container, values, self._volumes.mounts(container), self._images)
-            except NotFoundError as error:
-                self._reports.event("FailedMount", str(error.summary()), "Warning")
+            except (ApiException, HTTPError) as error:
+                why = error.summary() if isinstance(error, DynamicApiError) else error
+                self._reports.event("FailedMount", str(why), "Warning")
                 if self._removed.wait(2):
                     raise
 

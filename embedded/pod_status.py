@@ -1,11 +1,12 @@
 """What a pod's run tells the API server: the pod's status, and events."""
 
 import datetime
+import threading
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from .addresses import POD_PREFIX
-from .api import Api, ApiException, Manifest, NotFoundError
+from .api import REFUSED_OR_AWAY, Api, Manifest, NotFoundError
 
 COMPONENT = "pod-runner"
 """Who reports, in events."""
@@ -13,7 +14,7 @@ COMPONENT = "pod-runner"
 
 @dataclass
 class Reports:
-    """Status and events of one pod."""
+    """Status and events of one pod. The API server may be away meanwhile."""
 
     api: Api
     pod: Manifest
@@ -21,6 +22,11 @@ class Reports:
     initialized: list[Manifest] = field(default_factory=list[Manifest])
     """Statuses of the init containers that have run."""
     _started_at: str = field(default_factory=lambda: now())
+    _said: Manifest = field(default_factory=Manifest)
+    """The last status."""
+    _failed: str = ""
+    """Why it could not be written; empty: it was."""
+    _one_at_a_time: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def name(self) -> str:
@@ -32,7 +38,7 @@ class Reports:
         self.status(container_status(container, state={"waiting": {"reason": reason, "message": message}}))
 
     def status(self, container: Manifest, phase: str = "") -> None:
-        """Writes the pod's status, with that of its container."""
+        """The pod's status from now on, with that of its container."""
         initialized = len(self.initialized) == len(self.pod["spec"].get("initContainers", []))
         conditions = {"Initialized": initialized, "ContainersReady": container["ready"], "Ready": container["ready"]}
         kept = [item for item in self.pod["status"].get("conditions", []) if item["type"] == "PodScheduled"]
@@ -48,8 +54,29 @@ class Reports:
             "initContainerStatuses": self.initialized,
             "containerStatuses": [container],
         }
-        with suppress(NotFoundError):  # removed by force
-            self.api.patch({**self._identity, "status": status}, subresource="status")
+        with self._one_at_a_time:
+            self._said = status
+            self._write()
+
+    def hold(self, found: Manifest) -> None:
+        """Writes the status again if the API server was away, or if `found`, the pod as it has it, is ready otherwise.
+
+        That is what the node life cycle controller writes of the pods of a node that it takes for lost.
+        """
+        with self._one_at_a_time:
+            if self._said and (self._failed or _ready(found["status"]) != _ready(self._said)):
+                self._write()
+
+    def _write(self) -> None:
+        failed = ""
+        try:
+            with suppress(NotFoundError):  # removed by force
+                self.api.patch({**self._identity, "status": self._said}, subresource="status")
+        except REFUSED_OR_AWAY as error:
+            failed = f"{self.name}: its status is to be written: {error}"
+        if failed and failed != self._failed:
+            print(failed, flush=True)
+        self._failed = failed
 
     def event(self, reason: str, message: str, kind: str = "Normal") -> None:
         """An event of the pod, as `kubectl describe` shows it. `kind`: `Normal` or `Warning`."""
@@ -68,13 +95,17 @@ class Reports:
             "lastTimestamp": now(),
             "count": 1,
         }
-        with suppress(ApiException, OSError):  # it is a hint only, and its namespace may be on its way out
+        with suppress(*REFUSED_OR_AWAY):  # it is a hint only, and its namespace may be on its way out
             self.api.create(event)
 
     @property
     def _identity(self) -> Manifest:
         metadata = {key: self.pod["metadata"][key] for key in ("name", "namespace")}
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+
+
+def _ready(status: Manifest) -> str:
+    return next((item["status"] for item in status.get("conditions", []) if item["type"] == "Ready"), "")
 
 
 def container_status(

@@ -154,7 +154,7 @@ def stop(home: Path, names: Iterable[str], grace: float = 5) -> None:
                 os.kill(pid, sent)
         deadline = time.monotonic() + patience
         while left and time.monotonic() < deadline:
-            left = [pid for pid in left if not _gone(pid)]
+            left = [pid for pid in left if not gone(pid)]
             time.sleep(0.02)
     if left:
         raise PlatformError(f"processes of {', '.join(names)} did not end: {', '.join(map(str, left))}")
@@ -168,7 +168,7 @@ def interrupt(home: Path, name: str, patience: float = 20) -> None:
     if pid:
         os.killpg(pid, signal.SIGINT)
         deadline = time.monotonic() + patience
-        while not _gone(pid) and time.monotonic() < deadline:
+        while not gone(pid) and time.monotonic() < deadline:
             time.sleep(0.05)
 
 
@@ -183,7 +183,7 @@ def _sessions(leaders: set[int]) -> list[int]:
     return found
 
 
-def _gone(pid: int) -> bool:
+def gone(pid: int) -> bool:
     """Whether a process has ended and freed all that it held; the threads of a zombie may do so later."""
     with suppress(ChildProcessError):  # collects it, where it is a child of ours
         os.waitpid(pid, os.WNOHANG)

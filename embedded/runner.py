@@ -99,8 +99,7 @@ class Kubelet:
         while not self._over.is_set():
             try:
                 if time.monotonic() - renewed > LEASE_SECONDS:
-                    for node in self.nodes:
-                        self._renew(node["metadata"]["name"])
+                    self._renew()
                     renewed = time.monotonic()
                 self._follow(self._pods(), numbers)
             except Exception:  # the API server restarts; pods go on meanwhile, as they do with kubelet
@@ -121,7 +120,9 @@ class Kubelet:
         found = {pod["metadata"]["uid"]: pod for pod in pods}
         for uid, pod in found.items():
             done = pod["status"].get("phase") in ("Succeeded", "Failed")
-            if uid not in self._runs and not done:
+            if uid in self._runs:
+                self._runs[uid].hold(pod)
+            elif not done:
                 self._runs[uid] = PodRun(self.api, self.home, self.images, pod, _free_ip(pod, numbers))
                 self._runs[uid].start()
             if pod["metadata"].get("deletionTimestamp"):
@@ -133,18 +134,28 @@ class Kubelet:
             self._runs.pop(uid).kill()
 
     def _register(self, node: Manifest) -> None:
-        identity = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node["metadata"]["name"]}}
         self.api.apply({key: value for key, value in node.items() if key != "status"})
+        self._report(node)
+
+    def _report(self, node: Manifest) -> None:
+        identity = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node["metadata"]["name"]}}
         condition = {"type": "Ready", "status": "True", "reason": "PodRunner", "message": "runs pods as processes"}
         times = {"lastHeartbeatTime": now(), "lastTransitionTime": now()}
         addresses = [{"type": "InternalIP", "address": f"{POD_PREFIX}0.1"}]
         status = {**node["status"], "conditions": [{**condition, **times}], "addresses": addresses}
         self.api.patch({**identity, "status": status}, subresource="status")
 
-    def _renew(self, node: str) -> None:
-        spec = {"holderIdentity": node, "leaseDurationSeconds": 40, "renewTime": now(micro=True)}
-        metadata = {"name": node, "namespace": NODE_NAMESPACE}
-        self.api.apply({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec})
+    def _renew(self) -> None:
+        """Signs of life of the nodes, and their status again where they were taken for lost."""
+        found = {node["metadata"]["name"]: node for node in self.api.list("v1", "Node")}
+        for node in self.nodes:
+            name = node["metadata"]["name"]
+            metadata = {"name": name, "namespace": NODE_NAMESPACE}
+            spec = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": now(micro=True)}
+            lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+            self.api.apply(lease)
+            if name in found and not nodes.is_ready(found[name]):
+                self._report(node)
 
 
 def _free_ip(pod: Manifest, numbers: "itertools.count[int]") -> str:

@@ -4,14 +4,12 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from kubernetes.dynamic.exceptions import DynamicApiError
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
-from urllib3.exceptions import HTTPError
 
 from eks_llm.placement import GPU_RESOURCE
 
-from .api import Api, ApiException, Manifest
+from .api import REFUSED_OR_AWAY, Api, ApiException, Manifest
 from .nodes import is_ready
 from .platform import Platform
 from .process import PlatformError
@@ -31,7 +29,7 @@ def show(platform: Platform, console: Console) -> None:
             raise PlatformError(f"{needed} does not run, so the rest is unknown; `./dev up` starts afresh")
     try:
         console.print(Group(*_objects(Api(platform.kubeconfig))))
-    except (ApiException, DynamicApiError, HTTPError, OSError) as error:
+    except REFUSED_OR_AWAY as error:
         raise PlatformError(f"the API server does not answer: {str(error).splitlines()[0]}") from None
 
 

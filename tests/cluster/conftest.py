@@ -1,6 +1,7 @@
 """Fixtures of the cluster level: a real control plane, KEDA and Prometheus on this machine, one for the session."""
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from tests.cluster.planes import control_plane, install_crds
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "cluster: needs a control plane")
+    if not hasattr(config, "workerinput"):  # then `pytest_unconfigure` does its work
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -26,8 +26,9 @@ from eks_llm.serving.service import Runtime
 from embedded.addresses import loopback
 from embedded.api import Api, Manifest
 from embedded.controlplane import ControlPlane
+from embedded.keda import listens
 from embedded.platform import Platform
-from embedded.process import Process, pid_of
+from embedded.process import Process, gone, pid_of
 from embedded.prometheus import Prometheus
 from tests.cluster.test_prometheus import series
 from tests.cluster.test_serving_pod import NAME, inference_service
@@ -42,6 +43,8 @@ WAIT = 180
 LOOKS = 12
 """Seconds in which an HPA looks twice."""
 LOOKS_EVERY = "--horizontal-pod-autoscaler-sync-period=5s"
+NODE_LOST_AFTER = "--node-monitor-grace-period={}s"
+"""Since the last sign of life of a node. Kubernetes' own value is 50."""
 
 SERVER = r"""
 import http.server, os, sys, time
@@ -154,12 +157,14 @@ class Faults:
     def replicas(self) -> int:
         return self.api.get("apps/v1", "Deployment", NAME, NAMESPACE)["spec"]["replicas"]
 
+    def ready(self) -> int:
+        return self.api.get("apps/v1", "Deployment", NAME, NAMESPACE)["status"].get("readyReplicas", 0)
+
     def become(self, replicas: int) -> None:
         """Waits until it has so many replicas, all of them ready and scraped."""
 
         def found() -> bool:
-            status = self.api.get("apps/v1", "Deployment", NAME, NAMESPACE)["status"]
-            return self.replicas() == status.get("readyReplicas") == len(self.pods()) == replicas
+            return self.replicas() == self.ready() == len(self.pods()) == replicas
 
         self.api.wait(f"{replicas} replicas", found, WAIT)
 
@@ -216,6 +221,15 @@ class Faults:
     def killed(self, process: str, *more: str) -> AbstractContextManager[None]:
         return killed(self.api, self.platform.home, process, *more)
 
+    @contextmanager
+    def frozen(self, process: str) -> Iterator[None]:
+        pid = pid_of(self.platform.home, process) or 0
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
 
 @contextmanager
 def killed(api: Api, home: Path, process: str, *more: str) -> Iterator[None]:
@@ -224,11 +238,13 @@ def killed(api: Api, home: Path, process: str, *more: str) -> Iterator[None]:
     command = Path(f"/proc/{pid}/cmdline").read_text().split("\0")[:-1]
     environment = dict(item.split("=", 1) for item in Path(f"/proc/{pid}/environ").read_text().split("\0")[:-1])
     os.kill(pid, signal.SIGKILL)
-    api.wait(f"the end of {process}", lambda: pid_of(home, process) is None)
+    api.wait(f"the end of {process}", lambda: gone(pid))
+    ports = ControlPlane.load(home).ports
+    port = ports.get(process) or ports[f"{process}-grpc"]
     try:
         yield
     finally:
-        Process(process, [*command, *more], home, lambda: True, environment).start()
+        Process(process, [*command, *more], home, lambda: listens(port), environment).start()
 
 
 def free_scaler(api: Api, namespace: str) -> None:

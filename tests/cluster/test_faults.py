@@ -29,6 +29,7 @@ from tests.cluster.faults import (
     LOOKS,
     LOOKS_EVERY,
     NAMESPACE,
+    NODE_LOST_AFTER,
     PER_REPLICA,
     WAIT,
     Faults,
@@ -256,6 +257,22 @@ def test_a_server_that_is_lost_is_still_counted(faults: Faults) -> None:
     faults.become(2)
     faults.ends("LLMReplicasMissing")
     faults.api.apply(faults.service["ScaledObject"])
+    faults.scaled_to(1, 1)
+
+
+def test_a_node_hangs(faults: Faults) -> None:
+    """Kubelet no longer says anything; servers on the node go on. Nothing scales, and later all is as before."""
+    faults.scaled_to(9, 2)
+    with faults.killed("kube-controller-manager", NODE_LOST_AFTER.format(20)):
+        pass
+    with faults.frozen("pod-runner"):
+        faults.api.wait("no ready replica", lambda: faults.ready() == 0, WAIT)
+        assert faults.value(demand(NAMESPACE, NAME)) == 9
+        faults.hold_until(2, "LLMReplicasMissing", lambda: faults.firing("LLMReplicasMissing"))
+    faults.become(2)
+    faults.ends("LLMReplicasMissing")
+    with faults.killed("kube-controller-manager", NODE_LOST_AFTER.format(50)):
+        pass
     faults.scaled_to(1, 1)
 
 

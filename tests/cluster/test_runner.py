@@ -11,8 +11,10 @@ import pytest
 
 from embedded.addresses import loopback
 from embedded.api import Api, Manifest
+from embedded.nodes import is_ready as node_is_ready
 from embedded.runner import PodRunner
 from embedded.services import address
+from tests.cluster.test_controlplane import gpu_deployment
 
 pytestmark = pytest.mark.cluster
 
@@ -232,6 +234,31 @@ def test_a_crashed_container_is_restarted(runner: PodRunner, api: Api, namespace
     assert waiting["state"]["waiting"]["reason"] == "CrashLoopBackOff"
     assert waiting["lastState"]["terminated"]["exitCode"] == 3
     api.wait("the restart", lambda: (s := status())["restartCount"] == 1 and "running" in s["state"], timeout=20)
+
+
+def test_after_a_node_was_taken_for_lost_its_pods_are_ready_again(runner: PodRunner, api: Api, namespace: str) -> None:
+    """A pod of the pod runner and one of KWOK. What is written here is what the node life cycle controller writes."""
+    apply(api, deployment(namespace))
+    (pod,) = started(api, namespace)
+    get(pod, "/get-ready")
+    api.apply(gpu_deployment(namespace, replicas=1))
+
+    def ready() -> list[Manifest]:
+        pods = api.list("v1", "Pod", namespace)
+        return pods if len(pods) == 2 and all(is_ready(pod) for pod in pods) else []
+
+    for pod in api.wait("both pods ready", ready):
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": pod["spec"]["nodeName"]}}
+        unknown = api.patch({**node, "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}, "status")
+        assert not node_is_ready(unknown)
+        conditions = [
+            {**item, "status": "False"} if item["type"] == "Ready" else item for item in pod["status"]["conditions"]
+        ]
+        identity = {key: pod["metadata"][key] for key in ("name", "namespace")}
+        lost = {"apiVersion": "v1", "kind": "Pod", "metadata": identity, "status": {"conditions": conditions}}
+        assert not is_ready(api.patch(lost, "status"))
+    api.wait("both pods ready again", ready)
+    api.wait("all nodes ready again", lambda: all(node_is_ready(node) for node in api.list("v1", "Node")))
 
 
 def test_a_failing_liveness_probe_restarts_the_container(runner: PodRunner, api: Api, namespace: str) -> None:
