@@ -1,7 +1,6 @@
 """Real KEDA on the embedded control plane: operator, metrics adapter behind the aggregated API, admission webhooks.
 
-They run as processes with the administrator's kubeconfig, so KEDA's own RBAC rules are not exercised. The webhooks and
-the adapter's metrics listen on all interfaces, because KEDA has no option for their address.
+They run as processes with the administrator's kubeconfig, so KEDA's own RBAC rules are not exercised.
 """
 
 import base64

@@ -128,9 +128,10 @@ def _build(tool: Tool, target: Path, work: Path, deadline: float) -> None:
     command = [go, "build", "-v", "-mod=readonly", "-buildvcs=false", "-ldflags", tool.ldflags, "-o", str(binary)]
     if tool.tags:
         command += ["-tags", tool.tags]
-    if tool.embeds:
+    if tool.embeds or tool.edit:
         command += ["-overlay", str(_overlay(go, tool, work))]
-    status, tail = _run(tool, [*command, tool.package], work, deadline)
+    package = f"./{tool.name}" if tool.edit else tool.package
+    status, tail = _run(tool, [*command, package], work, deadline)
     if status is None:
         raise ToolError(f"{tool.name}: the build reached its time limit; run it again, it goes on where it stopped")
     if status != 0:
@@ -144,17 +145,30 @@ def _build(tool: Tool, target: Path, work: Path, deadline: float) -> None:
 
 
 def _overlay(go: str, tool: Tool, folder: Path) -> Path:
-    """Go's file that puts `tool.embeds` beside our main for the build: `go:embed` reads no other module's files."""
-    replace = {}
-    for name, package in tool.embeds:
-        listed = [go, "list", "-e", "-mod=readonly", "-find", "-f", "{{.Dir}}", package]
-        run = subprocess.run(listed, cwd=tool.module, capture_output=True, text=True, check=False)
-        if run.returncode != 0:
-            raise ToolError(f"{tool.name}: go list {package} failed:\n{run.stderr}")
-        replace[str(tool.module / name)] = str(Path(run.stdout.strip()) / name)
+    """Go's file that puts other modules' files into ours for the build.
+
+    Beside our main `tool.embeds`, as `go:embed` reads no other module's files; and an edited main.go in a folder of its
+    own, as Go replaces no file of its module cache.
+    """
+    replace = {str(tool.module / name): str(_folder(go, tool, package) / name) for name, package in tool.embeds}
+    if tool.edit:
+        source, edited = _folder(go, tool, tool.package) / "main.go", folder / "main.go"
+        text, (old, new) = source.read_text(), tool.edit
+        if text.count(old) != 1:
+            raise ToolError(f"{tool.name}: {old!r} is {text.count(old)} times in {source}; see `edit` in registry.py")
+        edited.write_text(text.replace(old, new))
+        replace[str(tool.module / tool.name / "main.go")] = str(edited)
     file = folder / "overlay.json"
     file.write_text(json.dumps({"Replace": replace}))
     return file
+
+
+def _folder(go: str, tool: Tool, package: str) -> Path:
+    listed = [go, "list", "-e", "-mod=readonly", "-find", "-f", "{{.Dir}}", package]
+    run = subprocess.run(listed, cwd=tool.module, capture_output=True, text=True, check=False)
+    if run.returncode != 0:
+        raise ToolError(f"{tool.name}: go list {package} failed:\n{run.stderr}")
+    return Path(run.stdout.strip())
 
 
 def _run(tool: Tool, command: list[str], work: Path, deadline: float) -> tuple[int | None, list[str]]:

@@ -40,6 +40,8 @@ class Tool:
     """Build tags."""
     embeds: tuple[tuple[str, str], ...] = ()
     """Files that our own main embeds from a package of another module: (file name, import path of that package)."""
+    edit: tuple[str, str] | tuple[()] = ()
+    """Text of the package's main.go, and what is built in its place: for what the program has no option for."""
 
     @property
     def binary(self) -> str:
@@ -52,7 +54,7 @@ class Tool:
     @property
     def key(self) -> str:
         """Changes with anything that changes the binary, so a stale one is never used."""
-        digest = hashlib.sha256(f"{self.package} {self.ldflags}{self.tags}".encode())
+        digest = hashlib.sha256(f"{self.package} {self.ldflags}{self.tags}{''.join(self.edit)}".encode())
         for name in ("go.mod", "go.sum", "main.go"):
             if (file := self.module / name).exists():
                 digest.update(file.read_bytes())
@@ -81,7 +83,7 @@ def _kubernetes(minor: str, version: str, suffix: str = "") -> list[Tool]:
     ]
 
 
-def _keda(part: str, binary: str) -> Tool:
+def _keda(part: str, binary: str, edit: tuple[str, str] | tuple[()] = ()) -> Tool:
     return Tool(
         name=binary,
         version="v2.20.2",
@@ -90,6 +92,7 @@ def _keda(part: str, binary: str) -> Tool:
         version_args=(),
         install_hint="only images are published: https://github.com/kedacore/keda/releases",
         directory="keda",
+        edit=edit,
     )
 
 
@@ -148,8 +151,9 @@ TOOLS = {
             install_hint="https://github.com/kubernetes-sigs/kwok/releases",
         ),
         _keda("operator", "keda-operator"),
-        _keda("adapter", "keda-metrics-adapter"),
-        _keda("webhooks", "keda-admission-webhooks"),
+        # These two listen on all interfaces otherwise: the adapter for its metrics, and the webhooks.
+        _keda("adapter", "keda-metrics-adapter", ('Sprintf(":%v", metricsAPI', 'Sprintf("127.0.0.1:%v", metricsAPI')),
+        _keda("webhooks", "keda-admission-webhooks", ("webhook.Options{", 'webhook.Options{Host: "127.0.0.1",')),
         Tool(
             name="kube-state-metrics",
             version="v2.20.0",

@@ -11,9 +11,12 @@ import pytest
 from embedded import process
 from embedded.api import Api, ApiException
 from embedded.controlplane import ControlPlane
+from embedded.keda import Keda
+from embedded.kube_state_metrics import KubeStateMetrics
 from embedded.nodes import gpu_node
 from embedded.ports import USERS, allot, free_base
 from embedded.process import PlatformError, Process, pid_of, recorded
+from embedded.prometheus import Prometheus
 
 pytestmark = pytest.mark.cluster
 
@@ -40,12 +43,15 @@ def test_up_then_down_leaves_nothing_listening_or_running(tmp_path: Path) -> Non
     assert not listening() & set(plane.ports.values())
 
 
-def test_everything_listens_on_the_loopback_interface_only(plane: ControlPlane) -> None:
+def test_everything_listens_on_the_loopback_interface_only(
+    plane: ControlPlane, keda: Keda, prometheus: Prometheus, kube_state_metrics: KubeStateMetrics
+) -> None:
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     rows6 = [line.split() for line in Path("/proc/net/tcp6").read_text().splitlines()[1:]]
-    ours = {plane.ports[name] for name in USERS if not name.startswith("keda")}
+    users = {f"{plane.ports[name]:04X}": name for name in USERS}
     found = [row[1].split(":") for row in rows + rows6 if row[3] == "0A"]
-    assert {address for address, port in found if int(port, 16) in ours} == {"0100007F"}
+    listening = {users[port]: address for address, port in found if port in users}
+    assert listening == dict.fromkeys(USERS, "0100007F")
 
 
 def test_it_reports_a_version_that_clients_understand(api: Api, plane: ControlPlane) -> None:

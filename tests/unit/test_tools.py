@@ -103,6 +103,37 @@ def test_a_build_leaves_the_tool_alone_and_clears_up_after_one_that_was_killed(p
     assert {file for file in tools.rglob("*") if file.is_file()} == {built, tools / "lock"}
 
 
+@pytest.mark.parametrize(
+    ("source", "built"),
+    [
+        ("NewServer(webhook.Options{Port: 1})", 'NewServer(webhook.Options{Host: "127.0.0.1",Port: 1})'),
+        ("NewServer(Settings{Port: 1})", "'webhook.Options{' is 0 times in "),
+    ],
+)
+def test_an_edited_main_is_built_in_a_folder_of_its_own(path: Path, tmp_path: Path, source: str, built: str) -> None:
+    """Go refuses to replace files of its module cache. Here `go build` is a copy of what it would compile."""
+    (published := tmp_path / "main.go").write_text(source)
+    program(
+        path,
+        "go",
+        f"""
+import json, os, pathlib, sys
+if sys.argv[1] == "list":
+    print({str(published.parent)!r})
+    sys.exit()
+overlay = json.loads(pathlib.Path(sys.argv[sys.argv.index("-overlay") + 1]).read_text())["Replace"]
+main = overlay[os.path.join(os.getcwd(), sys.argv[-1][2:], "main.go")]
+pathlib.Path(sys.argv[sys.argv.index("-o") + 1]).write_text(pathlib.Path(main).read_text())
+""",
+    )
+    try:
+        result = provide("keda-admission-webhooks", tmp_path / "tools").read_text()
+    except ToolError as error:
+        result = str(error)
+    assert built in result
+    assert published.read_text() == source
+
+
 def test_a_changed_pin_is_another_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     key = PULUMI.key
     monkeypatch.setattr("embedded.tools.registry.HERE", tmp_path)
