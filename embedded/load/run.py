@@ -18,9 +18,9 @@ from rich.table import Table
 
 from ..api import Api
 from ..platform import Platform
-from ..process import PlatformError
+from ..process import PlatformError, recorded
 from ..services import address
-from ..telemetry import Scaling, Service, Telemetry, connect, queries
+from ..telemetry import Scaling, Service, connect, queries
 from . import report
 from .client import GRACE, Report, Task
 from .report import Seen, Totals, clock
@@ -36,6 +36,7 @@ LINE_SECONDS = 10.0
 FALL_SECONDS = 240.0
 """Seconds a replica, beyond the scale-down window, until its fall is given up on: twice the HPA's period and its drain.
 """
+DOWN = "the platform is down: `./dev down` has ended it, or an `./dev up` that failed"
 
 
 @dataclass(frozen=True)
@@ -85,14 +86,13 @@ def run(platform: Platform, wanted: str | None, plan: Plan, console: Console, wa
     Ctrl-C ends the load, and a second one the streams that still run. Returns 0 if requests were answered and no stream
     was lost, else 1. Raises `PlatformError`.
     """
-    telemetry = connect(platform)
-    service = telemetry.service(wanted)
+    service = connect(platform).service(wanted)
     if not service.ready:
         raise PlatformError(f"{service.id}: no replica is ready yet; `./dev status` shows its pods")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)  # ends the load, and not this command before its summary
     host, port = address(Api(platform.kubeconfig), service.namespace, service.name, "http")
-    with Clients(tasks(plan, f"http://{host}:{port}", service)) as clients, Watcher(telemetry, service) as watcher:
+    with Clients(tasks(plan, f"http://{host}:{port}", service)) as clients, Watcher(platform, service) as watcher:
         following = Following(clients, watcher, console, f"{service.id}: {plan}", plan.ramp.duration)
         try:
             following.run()
@@ -104,7 +104,9 @@ def run(platform: Platform, wanted: str | None, plan: Plan, console: Console, wa
                 following.run()
         totals = following.totals
         console.print(report.summary(following.elapsed, totals))
-        if watch and (scaling := service.scaling) and watcher.replicas > scaling.least:
+        if watcher.down:
+            console.print(DOWN)
+        elif watch and (scaling := service.scaling) and watcher.replicas > scaling.least:
             with suppress(KeyboardInterrupt):
                 _watch_fall(watcher, scaling, console)
     return 0 if totals.counts["finished"] and not totals.counts["lost"] else 1
@@ -160,8 +162,9 @@ class Clients:
 class Watcher:
     """Looks at the platform from a thread of its own, so that its answers never delay the lines."""
 
-    def __init__(self, telemetry: Telemetry, service: Service) -> None:
-        self._telemetry, self._service, self._queries = telemetry, service, queries(service)
+    def __init__(self, platform: Platform, service: Service) -> None:
+        self._home, self._telemetry = platform.home, connect(platform)
+        self._service, self._queries = service, queries(service)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
         self.seen = Seen(service)
@@ -172,6 +175,11 @@ class Watcher:
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
+
+    @property
+    def down(self) -> bool:
+        """Whether somebody has ended the platform meanwhile."""
+        return not recorded(self._home)
 
     @property
     def replicas(self) -> int:
@@ -212,6 +220,8 @@ class Following:
 
     def _collect(self, show: Callable[[], None]) -> None:
         while self._clients.running or not self._clients.reports.empty():
+            if self._watcher.down:
+                self._clients.end()
             with suppress(Empty):
                 self.totals.add(*self._clients.reports.get(timeout=0.5), self.elapsed)
             if service := self._watcher.seen.service:
@@ -240,6 +250,9 @@ def _watch_fall(watcher: Watcher, scaling: Scaling, console: Console) -> None:
         if (text := report.replicas(watcher.seen.service)) != last:
             console.print(f"{clock(waited)}  {text}")
             last = text
+        if watcher.down:
+            console.print(DOWN)
+            return
         if watcher.seen.service and watcher.replicas <= scaling.least:
             return
         time.sleep(0.5)

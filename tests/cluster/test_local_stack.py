@@ -18,7 +18,7 @@ import pytest
 from eks_llm import metrics
 from embedded.addresses import loopback
 from embedded.api import Api, Manifest, NotFoundError
-from embedded.load.client import Task
+from embedded.load.client import GRACE, Task
 from embedded.load.report import Totals
 from embedded.load.run import Clients
 from embedded.load.shape import Ramp
@@ -180,10 +180,15 @@ def test_load_adds_a_real_server_and_its_end_removes_one_without_losing_a_stream
 
 def test_down_leaves_nothing(dev: Dev, up: str) -> None:
     left = pids(dev.home)
+    load = dev.start("load", "--to", "2", "--ramp", "0s")
+    said(load, "0:00")
     begin = time.monotonic()
     dev.run("down")
     took = time.monotonic() - begin
     print(f"down in {took:.1f} s")
     assert took <= 15
+    rest, _ = load.communicate(timeout=GRACE + 10)
+    assert load.returncode == 1
+    assert "the platform is down" in rest
     dev.nothing_left(left)
     dev.real.untouched()
