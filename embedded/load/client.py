@@ -3,7 +3,7 @@
     python -m embedded.load.client     # started by run.py
 
 Reads a `Task` as one line of JSON. It stops sending when the task's time is over or its stdin ends, so nothing goes on
-without the process that started it; running streams then have `GRACE` seconds. Twice a second it writes a `Report` of
+without the process that started it; running streams then have their grace. Twice a second it writes a `Report` of
 what is new as a line of JSON.
 """
 
@@ -23,7 +23,7 @@ from ..prompt import body
 from .shape import Ramp, arrivals, prompt
 
 GRACE = 30.0
-"""Seconds for streams that run when the load ends; then they are cut."""
+"""Default of a task's grace. Streams that run on after that are cut."""
 REPORT_SECONDS = 0.5
 PAUSE_SECONDS = 1.0
 """Between a request that failed and the connection's next one, on average, unless the server says when to come back.
@@ -53,6 +53,8 @@ class Task:
     rate: float
     """Requests a second at the ramp's end, a Poisson process. 0: a connection sends when its last answer ended."""
     seed: int
+    grace: float = GRACE
+    """Seconds for streams that run when it is over."""
 
 
 @dataclass
@@ -148,7 +150,7 @@ class Clients:
         telling = asyncio.create_task(self._tell())
         await self._until(self._task.ramp.duration)
         self._over.set()
-        await asyncio.wait([working], timeout=GRACE)
+        await asyncio.wait([working], timeout=self._task.grace)
         working.cancel()
         with suppress(asyncio.CancelledError):
             await working

@@ -36,7 +36,7 @@ HERE = (NAMESPACE, SERVICE)
 def streams(url: str, connections: int, tokens_in: int = 32, tokens_out: int = 200) -> Clients:
     """Connections that each have a stream open at all times, until they are ended."""
     ramp = Ramp(connections, connections, 0, duration=1800)
-    return Clients([Task(url, True, SERVICE, tokens_in, tokens_out, ramp, rate=0, seed=connections)])
+    return Clients([Task(url, True, SERVICE, tokens_in, tokens_out, ramp, rate=0, seed=connections, grace=300)])
 
 
 def ended(clients: Clients, totals: Totals | None = None) -> Totals:
