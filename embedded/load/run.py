@@ -83,8 +83,8 @@ def tasks(plan: Plan, url: str, service: Service) -> list[Task]:
 def run(platform: Platform, wanted: str | None, plan: Plan, console: Console, watch: bool) -> int:
     """Runs a load, prints its summary, and with `watch` waits until the replicas have fallen again.
 
-    Ctrl-C ends the load, and a second one the streams that still run. Returns 0 if requests were answered and no stream
-    was lost, else 1. Raises `PlatformError`.
+    Ctrl-C ends the load, and a second one the streams that still run; so does the platform's end. Returns 0 if requests
+    were answered, no stream was lost and the platform is still there, else 1. Raises `PlatformError`.
     """
     service = connect(platform).service(wanted)
     if not service.ready:
@@ -106,7 +106,8 @@ def run(platform: Platform, wanted: str | None, plan: Plan, console: Console, wa
         console.print(report.summary(following.elapsed, totals))
         if watcher.down:
             console.print(DOWN)
-        elif watch and (scaling := service.scaling) and watcher.replicas > scaling.least:
+            return 1
+        if watch and (scaling := service.scaling) and watcher.replicas > scaling.least:
             with suppress(KeyboardInterrupt):
                 _watch_fall(watcher, scaling, console)
     return 0 if totals.counts["finished"] and not totals.counts["lost"] else 1

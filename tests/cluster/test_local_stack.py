@@ -181,7 +181,7 @@ def test_load_adds_a_real_server_and_its_end_removes_one_without_losing_a_stream
 def test_down_leaves_nothing(dev: Dev, up: str) -> None:
     left = pids(dev.home)
     load = dev.start("load", "--to", "2", "--ramp", "0s")
-    said(load, "0:00")
+    said(load, "0:00 of")
     begin = time.monotonic()
     dev.run("down")
     took = time.monotonic() - begin

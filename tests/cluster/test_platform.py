@@ -75,12 +75,14 @@ from embedded.platform import Platform
 from tests.cluster.test_platform import SHAPE
 Platform(pathlib.Path({str(tmp_path)!r})).up(SHAPE, {base}, print)
 """
-    up = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    command = [sys.executable, "-u", "-c", program]
+    up = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     time.sleep(seconds + 1)
     pids = [pid for name in recorded(tmp_path) if (pid := pid_of(tmp_path, name))]
     up.send_signal(signal.SIGINT)
-    _, errors = up.communicate(timeout=30)
-    if up.returncode == 0:  # it was up already
+    said, errors = up.communicate(timeout=30)
+    print(said)
+    if "platform up in" in said:  # it came too late
         Platform(tmp_path).down()
     else:
         assert "KeyboardInterrupt" in errors
