@@ -23,7 +23,13 @@ REFUSED_OR_AWAY = (ApiException, HTTPError, OSError)
 
 Manifest = dict[str, Any]
 
-__all__ = ["REFUSED_OR_AWAY", "Api", "ApiException", "Manifest", "NotFoundError"]
+__all__ = ["REFUSED_OR_AWAY", "Api", "ApiException", "Manifest", "NotFoundError", "condition"]
+
+
+def condition(found: Manifest, kind: str) -> str:
+    """Status of an object's condition: `True`, `False` or `Unknown`; empty if it has none of this kind."""
+    conditions = found.get("status", {}).get("conditions") or []
+    return next((item["status"] for item in conditions if item["type"] == kind), "")
 
 
 class Api:

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from .api import Api, Manifest
+from .api import Api, Manifest, condition
 from .controlplane import LOOPBACK, ControlPlane
 from .process import Process, stop
 from .tools import TOOLS, provide
@@ -40,7 +40,7 @@ class Keda:
             api.apply(manifest)
         for crd in crds:
             name = crd["metadata"]["name"]
-            api.wait(f"CRD {name} established", lambda name=name: _has_condition(api, name, "Established"))
+            api.wait(f"CRD {name} established", lambda name=name: _is_established(api, name))
         try:
             for process in self._processes():
                 seconds = process.start()
@@ -150,8 +150,5 @@ def _source() -> Path:
     return go_module(MODULE, TOOLS["keda-operator"].version)
 
 
-def _has_condition(api: Api, crd: str, condition: str) -> bool:
-    found = api.get("apiextensions.k8s.io/v1", "CustomResourceDefinition", crd)
-    return any(
-        item["type"] == condition and item["status"] == "True" for item in found["status"].get("conditions") or []
-    )
+def _is_established(api: Api, crd: str) -> bool:
+    return condition(api.get("apiextensions.k8s.io/v1", "CustomResourceDefinition", crd), "Established") == "True"

@@ -12,7 +12,7 @@ import yaml
 from eks_llm.catalog.instances import GPUS, INSTANCES
 from eks_llm.placement import GPU_RESOURCE, node_labels
 
-from .api import Api, Manifest
+from .api import Api, Manifest, condition
 from .controlplane import LOOPBACK, ControlPlane
 from .keda import listens
 from .process import Process, stop
@@ -128,10 +128,10 @@ def add(api: Api, node: Manifest, timeout: float = 60) -> None:
 
 def is_ready(node: Manifest) -> bool:
     """Ready, and no longer tainted as not ready by the node life cycle controller."""
-    conditions = node.get("status", {}).get("conditions", [])
-    ready = any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
     taints = node["spec"].get("taints", [])
-    return ready and not any(taint["key"].startswith("node.kubernetes.io/") for taint in taints)
+    return condition(node, "Ready") == "True" and not any(
+        taint["key"].startswith("node.kubernetes.io/") for taint in taints
+    )
 
 
 def kwok_stages() -> str:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from .addresses import POD_PREFIX
-from .api import REFUSED_OR_AWAY, Api, Manifest, NotFoundError
+from .api import REFUSED_OR_AWAY, Api, Manifest, NotFoundError, condition
 
 COMPONENT = "pod-runner"
 """Who reports, in events."""
@@ -64,7 +64,7 @@ class Reports:
         That is what the node life cycle controller writes of the pods of a node that it takes for lost.
         """
         with self._one_at_a_time:
-            if self._said and (self._failed or _ready(found["status"]) != _ready(self._said)):
+            if self._said and (self._failed or condition(found, "Ready") != condition({"status": self._said}, "Ready")):
                 self._write()
 
     def _write(self) -> None:
@@ -102,10 +102,6 @@ class Reports:
     def _identity(self) -> Manifest:
         metadata = {key: self.pod["metadata"][key] for key in ("name", "namespace")}
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
-
-
-def _ready(status: Manifest) -> str:
-    return next((item["status"] for item in status.get("conditions", []) if item["type"] == "Ready"), "")
 
 
 def container_status(

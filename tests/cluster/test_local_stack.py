@@ -17,7 +17,7 @@ import pytest
 
 from eks_llm import metrics
 from embedded.addresses import loopback
-from embedded.api import Api, Manifest, NotFoundError
+from embedded.api import Api, Manifest, NotFoundError, condition
 from embedded.load.client import GRACE, Task
 from embedded.load.report import Totals
 from embedded.load.run import Clients
@@ -55,11 +55,6 @@ def heard(clients: Clients, totals: Totals, wait: float = 0.01) -> Totals:
             totals.add(*clients.reports.get(timeout=wait), 0.0)
     except Empty:
         return totals
-
-
-def is_ready(pod: Manifest) -> bool:
-    conditions = pod["status"].get("conditions", [])
-    return any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +115,7 @@ def test_load_adds_a_real_server_and_its_end_removes_one_without_losing_a_stream
         print(f"{time.monotonic() - begin:6.1f} s  {what}", flush=True)
 
     def pods() -> list[Manifest]:
-        found = [pod for pod in api.list("v1", "Pod", NAMESPACE) if is_ready(pod)]
+        found = [pod for pod in api.list("v1", "Pod", NAMESPACE) if condition(pod, "Ready") == "True"]
         return sorted(found, key=lambda pod: pod["metadata"]["creationTimestamp"])
 
     def waiting() -> float:

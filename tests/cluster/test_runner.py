@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from embedded.addresses import loopback
-from embedded.api import Api, Manifest
+from embedded.api import Api, Manifest, condition
 from embedded.nodes import is_ready as node_is_ready
 from embedded.runner import PodRunner
 from embedded.services import address
@@ -130,7 +130,7 @@ def current(api: Api, pod: Manifest) -> Manifest:
 
 
 def is_ready(pod: Manifest) -> bool:
-    return any(item["type"] == "Ready" and item["status"] == "True" for item in pod["status"]["conditions"])
+    return condition(pod, "Ready") == "True"
 
 
 def reasons(api: Api, namespace: str) -> str:
