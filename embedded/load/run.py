@@ -20,7 +20,7 @@ from ..api import Api
 from ..platform import Platform
 from ..process import PlatformError, recorded
 from ..services import address
-from ..telemetry import Scaling, Service, connect, queries
+from ..telemetry import Scaling, Service, Telemetry, connect, queries
 from . import report
 from .client import GRACE, Report, Task
 from .report import Seen, Totals, clock
@@ -83,16 +83,20 @@ def tasks(plan: Plan, url: str, service: Service) -> list[Task]:
 def run(platform: Platform, wanted: str | None, plan: Plan, console: Console, watch: bool) -> int:
     """Runs a load, prints its summary, and with `watch` waits until the replicas have fallen again.
 
-    Ctrl-C ends the load, and a second one the streams that still run; so does the platform's end. Returns 0 if requests
-    were answered, no stream was lost and the platform is still there, else 1. Raises `PlatformError`.
+    Ctrl-C ends the load, and a second one the streams that still run; the platform's end ends it as well. Returns 0 if
+    requests were answered, no stream was lost and the platform outlived the load, else 1. Raises `PlatformError`.
     """
-    service = connect(platform).service(wanted)
+    telemetry = connect(platform)
+    service = telemetry.service(wanted)
     if not service.ready:
         raise PlatformError(f"{service.id}: no replica is ready yet; `./dev status` shows its pods")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)  # ends the load, and not this command before its summary
     host, port = address(Api(platform.kubeconfig), service.namespace, service.name, "http")
-    with Clients(tasks(plan, f"http://{host}:{port}", service)) as clients, Watcher(platform, service) as watcher:
+    with (
+        Clients(tasks(plan, f"http://{host}:{port}", service)) as clients,
+        Watcher(platform, telemetry, service) as watcher,
+    ):
         following = Following(clients, watcher, console, f"{service.id}: {plan}", plan.ramp.duration)
         try:
             following.run()
@@ -163,9 +167,9 @@ class Clients:
 class Watcher:
     """Looks at the platform from a thread of its own, so that its answers never delay the lines."""
 
-    def __init__(self, platform: Platform, service: Service) -> None:
-        self._home, self._telemetry = platform.home, connect(platform)
-        self._service, self._queries = service, queries(service)
+    def __init__(self, platform: Platform, telemetry: Telemetry, service: Service) -> None:
+        self._home = platform.home
+        self._telemetry, self._service, self._queries = telemetry, service, queries(service)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
         self.seen = Seen(service)
