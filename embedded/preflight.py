@@ -50,12 +50,13 @@ def _problems(home: Path, missing: Collection[str]) -> Iterator[str]:
 
 
 def go_caches() -> dict[str, Path]:
-    """Where Go keeps what it compiles (GOCACHE) and downloads (GOMODCACHE); empty without Go."""
+    """Where Go keeps what it compiles (GOCACHE) and downloads (GOMODCACHE); empty if it does not say both."""
     if not (go := shutil.which("go")):
         return {}
     command = [go, "env", "-json", "GOCACHE", "GOMODCACHE"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
-    return {name: Path(folder) for name, folder in json.loads(run.stdout or "{}").items() if folder}
+    caches = {name: Path(folder) for name, folder in json.loads(run.stdout or "{}").items()}
+    return caches if len(caches) == 2 and all(map(Path.is_absolute, caches.values())) else {}
 
 
 def needs(home: Path, missing: Collection[str], servers: bool, caches: Mapping[str, Path]) -> Iterator[Need]:
