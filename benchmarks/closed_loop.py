@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from docs.marked import replaced
 from eks_llm.explain.observe import quantity
-from eks_llm.metrics import KV_USAGE, RUNNING, WAITING
+from eks_llm.observe.metrics import KV_USAGE, RUNNING, WAITING
 from eks_llm.serving import scaling as policy
 from eks_llm.serving.observability import SCRAPE_INTERVAL
 from eks_llm.simulate.keda import autoscaler

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import yaml
 
 from eks_llm.catalog.instances import GPUS, INSTANCES
-from eks_llm.placement import GPU_RESOURCE, node_labels
+from eks_llm.core.placement import GPU_RESOURCE, node_labels
 
 from .api import Api, Manifest, condition
 from .controlplane import LOOPBACK, ControlPlane

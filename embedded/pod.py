@@ -10,7 +10,7 @@ import re
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from eks_llm.placement import NVME_MOUNT
+from eks_llm.core.placement import NVME_MOUNT
 
 from .api import Api, Manifest
 from .images import Stand, repository

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from eks_llm import metrics
+from eks_llm.observe import metrics
 
 from .api import Api, Manifest, NotFoundError
 from .controlplane import ControlPlane

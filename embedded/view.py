@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 
-from eks_llm.placement import GPU_RESOURCE
+from eks_llm.core.placement import GPU_RESOURCE
 
 from .api import REFUSED_OR_AWAY, Api, ApiException, Manifest
 from .nodes import is_ready

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import pulumi
 import pulumi_kubernetes as k8s
 
-from eks_llm.rules import RUNBOOKS
+from eks_llm.observe.rules import RUNBOOKS
 
 
 @dataclass(frozen=True)

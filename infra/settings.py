@@ -26,8 +26,8 @@ from eks_llm.aws.weights import WeightsSettings
 from eks_llm.catalog.eks import AmiType
 from eks_llm.catalog.images import IMAGES, driver_problem
 from eks_llm.catalog.regions import OTHER_PARTITIONS, REGIONS
-from eks_llm.inputs import Arn, InvalidArgs, Model, Name, Problem, nearest, problems, shown, unshown
-from eks_llm.names import Tags, name_problem
+from eks_llm.core.inputs import Arn, InvalidArgs, Model, Name, Problem, nearest, problems, shown, unshown
+from eks_llm.core.names import Tags, name_problem
 from eks_llm.operators.monitoring import MonitoringSettings
 from eks_llm.preflight import check
 from eks_llm.serving.existing_cluster import ExistingClusterSettings, ExistingPool

@@ -13,7 +13,7 @@ from typing import Any
 
 from eks_llm.aws.cluster import OPEN_ADDRESSES
 from eks_llm.catalog.images import IMAGES
-from eks_llm.placement import NVME_MOUNT
+from eks_llm.core.placement import NVME_MOUNT
 from eks_llm.preflight import of_components
 from eks_llm.sizing.validity import Finding
 

@@ -16,7 +16,7 @@ from .aws.cluster import SYSTEM_ROOT_GIB, ClusterSettings
 from .aws.network import Nat, NetworkSettings
 from .aws.node_pool import PoolSettings, root_gib, root_throughput
 from .catalog.instances import INSTANCES
-from .inputs import Duration
+from .core.inputs import Duration
 from .operators.monitoring import MonitoringSettings
 from .serving import scaling
 from .serving.drain import drain

@@ -25,7 +25,7 @@ from eks_llm.catalog.instances import GPUS, INSTANCES  # noqa: E402
 from eks_llm.catalog.models import MODELS, ModelShape  # noqa: E402
 from eks_llm.catalog.quantization import KV_CACHES, QUANTIZATIONS  # noqa: E402
 from eks_llm.catalog.regions import REGIONS  # noqa: E402
-from eks_llm.inputs import Model, Quantity, models_in  # noqa: E402
+from eks_llm.core.inputs import Model, Quantity, models_in  # noqa: E402
 from settings import EksPlatform, ExistingPlatform, StackService  # noqa: E402
 
 PAGE = Path(__file__).with_name("stack-file.md")

@@ -5,7 +5,7 @@ import re
 from datetime import datetime
 from typing import Any
 
-from eks_llm import metrics
+from eks_llm.observe import metrics
 
 from ..api import Manifest
 from ..telemetry import Points, Service, Telemetry, event_time, queries

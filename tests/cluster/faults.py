@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from eks_llm.metrics import KV_USAGE, RUNNING, WAITING
+from eks_llm.observe.metrics import KV_USAGE, RUNNING, WAITING
 from eks_llm.operators.monitoring import Monitoring
 from eks_llm.plan.manifests import manifests
 from eks_llm.plan.recorder import record

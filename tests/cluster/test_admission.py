@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from eks_llm.placement import POOL_LABEL
+from eks_llm.core.placement import POOL_LABEL
 from embedded.api import Api, Manifest, NotFoundError
 from embedded.nodes import add, gpu_node
 from embedded.tools import OLDEST_KUBERNETES

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from eks_llm.cli import app
-from eks_llm.metrics import KEDA_ERRORS, RUNNING, WAITING, demand, kv_percent
+from eks_llm.observe.metrics import KEDA_ERRORS, RUNNING, WAITING, demand, kv_percent
 from embedded.addresses import loopback
 from embedded.api import Api, NotFoundError
 from embedded.controlplane import ControlPlane

@@ -15,7 +15,7 @@ from queue import Empty
 
 import pytest
 
-from eks_llm import metrics
+from eks_llm.observe import metrics
 from embedded.addresses import loopback
 from embedded.api import Api, Manifest, NotFoundError, condition
 from embedded.load.client import GRACE, Task

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from eks_llm.metrics import SCALED_OBJECT_CONDITION
+from eks_llm.observe.metrics import SCALED_OBJECT_CONDITION
 from embedded.api import Api, Manifest
 from embedded.keda import Keda
 from embedded.kube_state_metrics import KubeStateMetrics

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from eks_llm.metrics import demand
+from eks_llm.observe.metrics import demand
 from eks_llm.plan.manifests import manifests
 from eks_llm.plan.recorder import record
 from eks_llm.serving.service import InferenceService, Runtime

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import yaml
 
-from eks_llm import metrics
+from eks_llm.observe import metrics
 from eks_llm.operators.gpu_operator import DCGM_METRICS
 from eks_llm.operators.monitoring import MonitoringSettings, monitoring_values
 from embedded.near import opener

@@ -41,7 +41,7 @@ def series(scrape: str) -> set[str]:
 
 def used(runtime: str) -> set[str]:
     """Series of a recorded scrape (tests/metrics) that queries of the components read: names of their metrics.py."""
-    written = runpy.run_path(str(ROOT / "components" / "eks_llm" / "metrics.py")).values()
+    written = runpy.run_path(str(ROOT / "components" / "eks_llm" / "observe" / "metrics.py")).values()
     names = {name for name in written if isinstance(name, str) and re.match(r"(vllm:|nv_|http_)", name)}
     recorded = series((ROOT / "tests" / "metrics" / f"{runtime}.prom").read_text())
     return recorded & {*names, *(f"{name}_bucket" for name in names)}

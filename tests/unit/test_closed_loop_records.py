@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.closed_loop import SCRIPTS, apart, records, replay
-from eks_llm.metrics import WAITING
+from eks_llm.observe.metrics import WAITING
 from eks_llm.simulate.hpa import SYNC_SECONDS
 from eks_llm.simulate.keda import autoscaler
 

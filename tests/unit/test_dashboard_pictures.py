@@ -6,7 +6,7 @@ import pytest
 
 from docs.build_dashboards import graph as draw
 from docs.build_dashboards import page, piled, step_of, written
-from eks_llm.dashboards.panels import board, figure, graph, listing
+from eks_llm.observe.dashboards.panels import board, figure, graph, listing
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from eks_llm.dashboards import panels, sidecar
-from eks_llm.dashboards.service import Service, service, uid
+from eks_llm.observe.dashboards import panels, sidecar
+from eks_llm.observe.dashboards.service import Service, service, uid
 from eks_llm.operators.monitoring import DASHBOARDS, dashboards, monitoring_values
 from eks_llm.plan.recorder import record
 from eks_llm.serving import slo

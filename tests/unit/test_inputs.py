@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError, field_validator, model_valida
 
 from eks_llm.aws.network import Network
 from eks_llm.aws.node_pool import GpuNodePool, GpuNodePoolArgs, PoolSettings
-from eks_llm.inputs import (
+from eks_llm.core.inputs import (
     Arn,
     Duration,
     FaultsError,

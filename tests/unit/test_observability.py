@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from eks_llm import metrics
+from eks_llm.observe import metrics
 from eks_llm.plan.recorder import Recording, record
 from eks_llm.serving.service import InferenceService
 from tests.unit.serving import REPOSITORY, service_args

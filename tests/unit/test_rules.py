@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from eks_llm import metrics
-from eks_llm.inputs import InvalidArgs
+from eks_llm.core.inputs import InvalidArgs
+from eks_llm.observe import metrics
+from eks_llm.observe.rules import Alert, Severity, duration
 from eks_llm.operators.gpu_operator import DCGM_METRICS
 from eks_llm.operators.monitoring import Monitoring
 from eks_llm.plan.recorder import record
-from eks_llm.rules import Alert, Severity, duration
 from eks_llm.serving.service import InferenceService
 from eks_llm.serving.triton import ENGINE_METRICS_PORT, METRICS_PORT
 from eks_llm.serving.workload import HTTP_PORT

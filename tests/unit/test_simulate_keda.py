@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eks_llm import metrics
-from eks_llm.cron import Schedule
+from eks_llm.core.cron import Schedule
+from eks_llm.observe import metrics
 from eks_llm.serving.scaling import Scaling, spec
 from eks_llm.simulate.keda import Autoscaler, PolicyError, autoscaler
 from eks_llm.simulate.promql import QueryError, Store, compile_query, evaluate

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from eks_llm.aws.weights import Weights, read_policy
-from eks_llm.inputs import InvalidArgs
+from eks_llm.core.inputs import InvalidArgs
+from eks_llm.core.s3 import uri_problem
 from eks_llm.plan.recorder import Recording, record
-from eks_llm.s3 import uri_problem
 
 KEY = "arn:aws:kms:us-west-2:111122223333:key/0a1b"
 BASIC: dict[str, Any] = {

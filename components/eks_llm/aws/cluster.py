@@ -15,10 +15,10 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from ..catalog.eks import CONTROL_PLANE_USD, KUBERNETES, AmiType, architecture
 from ..catalog.instances import INSTANCES
-from ..identity import pod_identity_trust, service_trust
-from ..inputs import Arn, Cidr, In, Model, component_inputs, nearest
-from ..names import Tags, checked
-from ..placement import gpu_toleration
+from ..core.identity import pod_identity_trust, service_trust
+from ..core.inputs import Arn, Cidr, In, Model, component_inputs, nearest
+from ..core.names import Tags, checked
+from ..core.placement import gpu_toleration
 from .nodes import METADATA_OPTIONS, NODES_LIMIT, REPAIR, release_problem, root_volume, tag_specifications
 from .options import expendable
 

@@ -10,8 +10,8 @@ import pulumi_aws as aws
 from pydantic import field_validator, model_validator
 
 from ..catalog.regions import OTHER_PARTITIONS, REGIONS
-from ..inputs import Cidr, In, Model, component_inputs, nearest
-from ..names import checked
+from ..core.inputs import Cidr, In, Model, component_inputs, nearest
+from ..core.names import checked
 from .options import expendable
 
 # Arguments ----------------------------------------------------------------------------------------------------------

@@ -15,9 +15,9 @@ from pydantic import AwareDatetime, Field, field_validator, model_validator
 
 from ..catalog.eks import KUBERNETES, AmiType, architecture
 from ..catalog.instances import INSTANCES, InstanceType
-from ..inputs import Duration, In, Model, Size, component_inputs, nearest
-from ..names import Tags, checked
-from ..placement import GPU_RESOURCE, node_labels
+from ..core.inputs import Duration, In, Model, Size, component_inputs, nearest
+from ..core.names import Tags, checked
+from ..core.placement import GPU_RESOURCE, node_labels
 from .nodes import METADATA_OPTIONS, NODES_LIMIT, REPAIR, release_problem, root_volume, tag_specifications
 
 # Arguments ----------------------------------------------------------------------------------------------------------

@@ -7,10 +7,10 @@ import pulumi
 import pulumi_aws as aws
 from pydantic import AfterValidator, model_validator
 
-from ..identity import pod_identity_trust, policy
-from ..inputs import Arn, In, Model, Name, component_inputs
-from ..names import check_name, checked
-from ..s3 import bucket_problem, uri_problem
+from ..core.identity import pod_identity_trust, policy
+from ..core.inputs import Arn, In, Model, Name, component_inputs
+from ..core.names import check_name, checked
+from ..core.s3 import bucket_problem, uri_problem
 from .options import expendable
 
 # Arguments ----------------------------------------------------------------------------------------------------------

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from ..cron import Schedule
-from ..inputs import nearest
-from ..placement import GPU_RESOURCE, POOL_LABEL
+from ..core.cron import Schedule
+from ..core.inputs import nearest
+from ..core.placement import GPU_RESOURCE, POOL_LABEL
 from ..simulate.hpa import TOLERANCE, Hpa, MetricType, Policy, PolicyType, Rules, SelectPolicy, Spec
 from . import prometheus
 from .cluster import ClusterError, Read

@@ -3,7 +3,7 @@
 import pulumi
 import pulumi_aws as aws
 
-from ..identity import pod_identity_trust
+from ..core.identity import pod_identity_trust
 
 
 def pod_identity(

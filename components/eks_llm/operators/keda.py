@@ -5,8 +5,8 @@ from typing import Any, NotRequired, TypedDict
 import pulumi
 from pulumi_kubernetes.helm.v3 import Release
 
-from ..inputs import Model
-from ..names import checked
+from ..core.inputs import Model
+from ..core.names import checked
 from ._helm import PodSecurity, namespace, release
 
 NAMESPACE = "keda"

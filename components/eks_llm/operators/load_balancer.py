@@ -7,9 +7,9 @@ import pulumi_kubernetes as k8s
 from pulumi_kubernetes.helm.v3 import Release
 
 from ..catalog.charts import CHARTS, KUBECTL_IMAGE, LOAD_BALANCER_POLICY
-from ..identity import policy
-from ..inputs import In, Model
-from ..names import checked
+from ..core.identity import policy
+from ..core.inputs import In, Model
+from ..core.names import checked
 from ._helm import release
 from ._identity import pod_identity
 

@@ -9,15 +9,15 @@ import pulumi_kubernetes as k8s
 from pulumi_kubernetes.helm.v3 import Release
 from pydantic import AwareDatetime, Field, field_validator
 
-from ..dashboards import sidecar
-from ..dashboards.autoscaling import autoscaling
-from ..dashboards.cold_start import cold_start
-from ..dashboards.gpus import gpus
-from ..dashboards.nodes import nodes
-from ..dashboards.overview import overview
-from ..inputs import In, Model, Size, component_inputs
-from ..names import checked
-from ..rules import RUNBOOKS
+from ..core.inputs import In, Model, Size, component_inputs
+from ..core.names import checked
+from ..observe.dashboards import sidecar
+from ..observe.dashboards.autoscaling import autoscaling
+from ..observe.dashboards.cold_start import cold_start
+from ..observe.dashboards.gpus import gpus
+from ..observe.dashboards.nodes import nodes
+from ..observe.dashboards.overview import overview
+from ..observe.rules import RUNBOOKS
 from . import custom_resource_states, rules
 from ._helm import PodSecurity, namespace, release
 

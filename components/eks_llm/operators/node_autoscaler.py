@@ -7,9 +7,9 @@ from pulumi_kubernetes.helm.v3 import Release
 from pydantic import field_validator
 
 from ..catalog.charts import CLUSTER_AUTOSCALER
-from ..identity import policy
-from ..inputs import Duration, In, Model
-from ..names import checked
+from ..core.identity import policy
+from ..core.inputs import Duration, In, Model
+from ..core.names import checked
 from ._helm import release
 from ._identity import pod_identity
 

@@ -8,10 +8,10 @@ import datetime
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from .. import metrics
-from ..placement import GPU_RESOURCE
-from ..rules import RUNBOOKS, Alert, Severity, duration, group
-from ..rules import prometheus_rule as rule_object
+from ..core.placement import GPU_RESOURCE
+from ..observe import metrics
+from ..observe.rules import RUNBOOKS, Alert, Severity, duration, group
+from ..observe.rules import prometheus_rule as rule_object
 
 NAME = "eks-llm-platform"
 

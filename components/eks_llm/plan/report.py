@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..catalog.instances import GPUS, INSTANCES
-from ..placement import GPU_RESOURCE, POOL_LABEL
+from ..core.placement import GPU_RESOURCE, POOL_LABEL
 from ..preflight import of_components
 from ..sizing.own_prices import OwnPrices
 from ..sizing.validity import Finding

@@ -7,9 +7,9 @@ alert whose condition is normal while a service rests at 0 replicas is limited t
 from collections.abc import Iterator
 from typing import Any
 
-from .. import metrics
-from ..rules import RUNBOOKS, Alert, Recording, Severity, duration, group
-from ..rules import prometheus_rule as rule_object
+from ..observe import metrics
+from ..observe.rules import RUNBOOKS, Alert, Recording, Severity, duration, group
+from ..observe.rules import prometheus_rule as rule_object
 from . import slo as latency
 from .engine import STALL_SECONDS
 from .observability import Slo

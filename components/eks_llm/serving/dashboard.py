@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from ..dashboards import sidecar
-from ..dashboards.service import Service, service
-from ..inputs import Duration
-from ..rules import RUNBOOKS
+from ..core.inputs import Duration
+from ..observe.dashboards import sidecar
+from ..observe.dashboards.service import Service, service
+from ..observe.rules import RUNBOOKS
 from .observability import Slo
 from .scaling import Scaling
 from .workload import Workload

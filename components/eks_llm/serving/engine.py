@@ -14,7 +14,7 @@ from pydantic import Field, field_validator, model_validator
 
 from ..catalog.models import ModelShape
 from ..catalog.quantization import KV_CACHES
-from ..inputs import Duration, Model, nearest
+from ..core.inputs import Duration, Model, nearest
 from .drain import Drain
 
 # Arguments ----------------------------------------------------------------------------------------------------------

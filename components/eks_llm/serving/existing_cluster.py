@@ -11,8 +11,8 @@ import pulumi_kubernetes as k8s
 from pydantic import AfterValidator, Field, field_validator
 
 from ..catalog.instances import INSTANCES, InstanceType
-from ..inputs import In, InvalidArgs, Model, Name, Problem, component_inputs, nearest
-from ..names import Namespace, checked
+from ..core.inputs import In, InvalidArgs, Model, Name, Problem, component_inputs, nearest
+from ..core.names import Namespace, checked
 
 # Arguments ----------------------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ from typing import NotRequired, TypedDict
 
 from pydantic import Field
 
-from ..inputs import Model
+from ..core.inputs import Model
 
 
 class ExpectedArgs(TypedDict):

@@ -7,7 +7,7 @@ from typing import Any
 import pulumi
 
 from ..catalog.images import IMAGES
-from ..placement import NVME_MOUNT
+from ..core.placement import NVME_MOUNT
 
 # The kernel drops the lock when its holder dies, so a pod killed half-way blocks nobody, and the next one resumes. The
 # marker lies beside the folder: other containers mount the folder alone, and read-only.

@@ -4,8 +4,8 @@ from typing import Any, NotRequired, TypedDict
 
 from pydantic import ValidationInfo, field_validator
 
-from .. import metrics
-from ..inputs import Duration, Model
+from ..core.inputs import Duration, Model
+from ..observe import metrics
 from .workload import Workload
 
 # Arguments ----------------------------------------------------------------------------------------------------------

@@ -16,9 +16,9 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import pulumi
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from ..cron import Schedule
-from ..inputs import Duration, Model
-from ..metrics import demand, kv_percent
+from ..core.cron import Schedule
+from ..core.inputs import Duration, Model
+from ..observe.metrics import demand, kv_percent
 from .workload import Workload
 
 # Arguments ----------------------------------------------------------------------------------------------------------

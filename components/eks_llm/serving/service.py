@@ -15,10 +15,10 @@ from ..catalog.images import IMAGES
 from ..catalog.instances import GPUS, INSTANCES
 from ..catalog.models import MODELS, ModelShape
 from ..catalog.quantization import QUANTIZATIONS
-from ..inputs import Duration, FaultsError, In, InvalidArgs, Model, Name, Problem, component_inputs, nearest
-from ..names import Namespace, checked
-from ..rules import RUNBOOKS
-from ..s3 import uri_problem
+from ..core.inputs import Duration, FaultsError, In, InvalidArgs, Model, Name, Problem, component_inputs, nearest
+from ..core.names import Namespace, checked
+from ..core.s3 import uri_problem
+from ..observe.rules import RUNBOOKS
 from ..sizing import memory, parallelism, replica, validity
 from ..sizing.weights import weights_gib
 from . import openai, triton

@@ -8,8 +8,8 @@ that it matters, the short one that it still goes on.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from .. import metrics
-from ..rules import Alert, Recording, Severity
+from ..observe import metrics
+from ..observe.rules import Alert, Recording, Severity
 from .observability import Slo
 from .workload import Workload
 

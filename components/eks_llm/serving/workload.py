@@ -14,7 +14,7 @@ import pulumi
 
 from ..catalog.images import Image
 from ..catalog.instances import GPUS, INSTANCES
-from ..placement import GPU_RESOURCE, NVME_MOUNT, gpu_toleration, node_selector
+from ..core.placement import GPU_RESOURCE, NVME_MOUNT, gpu_toleration, node_selector
 from .drain import Drain
 from .fetch import cache_path, init_container, weights_path
 

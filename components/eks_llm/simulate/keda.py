@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from .. import cron
+from ..core import cron
 from .hpa import DEFAULT_DOWN, DEFAULT_UP, Hpa, MetricType, Policy, PolicyType, Rules, SelectPolicy, Spec
 from .promql import Compiled, QueryError, Store, compile_query, evaluate
 

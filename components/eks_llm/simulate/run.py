@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..inputs import Problem
+from ..core.inputs import Problem
 from ..sizing.replica import Capacity
 from .advice import advice, capacity
 from .keda import Autoscaler

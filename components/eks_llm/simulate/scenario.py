@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from ..catalog.images import IMAGES
 from ..catalog.instances import GPUS, INSTANCES
 from ..catalog.models import MODELS
-from ..inputs import Duration, Model, Problem, nearest, problems
+from ..core.inputs import Duration, Model, Problem, nearest, problems
 from ..serving.engine import Limits
 from ..serving.observability import Slo as SloSettings
 from ..serving.scaling import Scaling, spec

@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from ...core.placement import NVME_MOUNT
 from .. import metrics
-from ..placement import NVME_MOUNT
 from ..rules import RUNBOOKS
 from .panels import CHOSEN, board, figure, graph, variables
 

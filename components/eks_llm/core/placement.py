@@ -5,7 +5,7 @@ Node pools (aws/) and services (serving/) must agree on these; neither imports t
 
 from typing import Any
 
-from .catalog.instances import GPUS, INSTANCES
+from ..catalog.instances import GPUS, INSTANCES
 
 POOL_LABEL = "eks-llm.dev/pool"
 """Node label that names the pool."""

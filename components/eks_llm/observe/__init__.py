@@ -1,0 +1,1 @@
+"""What watches a platform: names of metrics, rules and alerts, dashboards."""
