@@ -1,6 +1,6 @@
 """Recording rules and alerts as the components make them: thresholds from settings, texts, runbooks, documentation.
 
-That each fires and is silent when it should, promtool says: tests/engine/test_rules.py.
+That each fires and is silent when it should, promtool says: tests/rules/test_rules.py.
 """
 
 import re

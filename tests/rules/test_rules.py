@@ -1,12 +1,13 @@
 """Recording rules and alerts, evaluated by the real promtool: each fires when it should, and is silent when not.
 
-tests/rules/*.yaml are promtool's own test files, but for `$NAME` in series, which stands for the labels that a scrape
-adds (`LABELS`), and for annotations: of these only the summary is compared, as the others are constant text.
+The files *.yaml here are promtool's own test files, but for `$NAME` in series, which stands for the labels that a
+scrape adds (`LABELS`), and for annotations: of these only the summary is compared, as the others are constant text.
 """
 
 import datetime
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -17,10 +18,9 @@ import yaml
 from eks_llm.operators import rules as platform
 from eks_llm.plan.recorder import record
 from eks_llm.serving.service import InferenceService
-from embedded.tools import provide
 from tests.unit.serving import service_args
 
-TESTS = sorted((Path(__file__).parents[1] / "rules").glob("*.yaml"))
+TESTS = sorted(Path(__file__).parent.glob("*.yaml"))
 
 
 def _pod(service: str, pod: str, address: str) -> str:
@@ -84,27 +84,36 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def promtool(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [str(provide("promtool")), *arguments]
-    return subprocess.run(command, check=False, cwd=folder, capture_output=True, text=True, timeout=600)
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run(folder: Path, promtool: Path) -> Run:
+    """Runs promtool where the rules are."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [promtool, *arguments]
+        return subprocess.run(command, check=False, cwd=folder, capture_output=True, text=True, timeout=600)
+
+    return run
 
 
 @pytest.mark.parametrize("name", [test.name for test in TESTS])
-def test_rules(folder: Path, name: str) -> None:
-    done = promtool(folder, "test", "rules", f"test_{name}")
+def test_rules(run: Run, name: str) -> None:
+    done = run("test", "rules", f"test_{name}")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_wrong_expectation_fails(folder: Path) -> None:
+def test_a_wrong_expectation_fails(folder: Path, run: Run) -> None:
     text = (folder / "test_service_demand.yaml").read_text()
     (folder / "wrong.yaml").write_text(text.replace("llama: 12 requests wait", "llama: 13 requests wait"))
-    done = promtool(folder, "test", "rules", "wrong.yaml")
+    done = run("test", "rules", "wrong.yaml")
     assert done.returncode != 0
     assert "llama: 13 requests wait" in done.stdout + done.stderr
 
 
-def test_every_query_parses(folder: Path) -> None:
-    done = promtool(folder, "check", "rules", *rule_files())
+def test_every_query_parses(run: Run) -> None:
+    done = run("check", "rules", *rule_files())
     assert done.returncode == 0, done.stdout + done.stderr
 
 
