@@ -1,6 +1,8 @@
 """What this machine must have before anything starts: all that is missing is said at once."""
 
 import json
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,7 +12,11 @@ from pathlib import Path
 
 from . import sandbox, serving_env
 from .process import PlatformError
-from .tools import TOOLS, TOOLS_DIR
+from .tools import TOOLS, TOOLS_DIR, Tool
+from .tools.build import cache_of, groups
+from .tools.install import MODE
+from .tools.progress import cost_of
+from .tools.releases import architecture, origins
 
 GB = 10**9
 
@@ -24,13 +30,13 @@ class Need:
     what: str
 
 
-def check(home: Path, missing: Collection[str]) -> None:
-    """`home`: the state folder; `missing`: tools that have to be built. Raises `PlatformError`."""
-    if found := list(_problems(home, missing)):
+def check(home: Path, to_build: Collection[str]) -> None:
+    """`home`: the state folder; `to_build`: tools that have to be built. Raises `PlatformError`."""
+    if found := list(_problems(home, to_build)):
         raise PlatformError("\n".join(["This machine cannot run the platform:", *(f"- {item}" for item in found)]))
 
 
-def _problems(home: Path, missing: Collection[str]) -> Iterator[str]:
+def _problems(home: Path, to_build: Collection[str]) -> Iterator[str]:
     if sys.platform != "linux":
         yield f"it runs {sys.platform}; pods run in Linux namespaces, so a virtual machine with Linux is needed"
         return
@@ -38,7 +44,7 @@ def _problems(home: Path, missing: Collection[str]) -> Iterator[str]:
         yield reason
     if not shutil.which("go"):
         yield (
-            "Go is missing, which builds the tools that are not on PATH and fetches CRDs; install Go 1.21 or newer "
+            "Go is missing, which builds the tools that nobody publishes and fetches CRDs; install Go 1.21 or newer "
             "(https://go.dev/dl/)"
         )
     try:
@@ -46,34 +52,46 @@ def _problems(home: Path, missing: Collection[str]) -> Iterator[str]:
     except serving_env.InstallError as error:  # no Python for it
         yield str(error)
         servers = True
-    yield from too_full(needs(home, missing, servers, go_caches() if missing else {}))
+    yield from too_full(needs(home, to_build, servers, go_caches() if to_build else {}))
+
+
+def unpublished(missing: Iterable[str]) -> list[str]:
+    """Those of the missing tools that will be built however the network is."""
+    arch = "" if os.environ.get(MODE) == "build" else architecture()
+    return [name for name in missing if not origins(TOOLS[name], arch)]
 
 
 def go_caches() -> dict[str, Path]:
-    """Where Go keeps what it compiles (GOCACHE) and downloads (GOMODCACHE); empty if it does not say both."""
+    """Where Go will keep what it compiles (GOCACHE) and downloads (GOMODCACHE); empty if it does not say both."""
     if not (go := shutil.which("go")):
         return {}
     command = [go, "env", "-json", "GOCACHE", "GOMODCACHE"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     caches = {name: Path(folder) for name, folder in json.loads(run.stdout or "{}").items()}
-    return caches if len(caches) == 2 and all(map(Path.is_absolute, caches.values())) else {}
+    if len(caches) != 2 or not all(map(Path.is_absolute, caches.values())):
+        return {}
+    return {**caches, "GOCACHE": cache_of(go, TOOLS_DIR) or caches["GOCACHE"]}
 
 
-def needs(home: Path, missing: Collection[str], servers: bool, caches: Mapping[str, Path]) -> Iterator[Need]:
+def needs(home: Path, to_build: Iterable[str], servers: bool, caches: Mapping[str, Path]) -> Iterator[Need]:
     """Space that `up` takes, as measured. `servers`: Triton and vLLM are installed; `caches`: see `go_caches`."""
     yield Need(home, 3, "state, logs and metrics of a day (elsewhere with EKS_LLM_HOME)")
     if not servers:
         yield Need(serving_env.ROOT, 6.5, "Triton and vLLM")
-    if missing:
+    builds = groups(TOOLS[name] for name in to_build)
+    if builds:
         yield Need(TOOLS_DIR, 5.5, "tools, and what their builds take on the way")
-    if caches and "kube-apiserver" in missing and not _seem_filled(caches):
-        yield Need(caches["GOCACHE"], 13.5, "what Go compiles (elsewhere with GOCACHE)")
-        yield Need(caches["GOMODCACHE"], 5, "sources that Go downloads (elsewhere with GOMODCACHE)")
+    fresh = [cost_of(tools) for tools in builds if caches and not _downloaded(tools[0], caches["GOMODCACHE"])]
+    if fresh:
+        compiled, sources = sum(cost.compiled for cost in fresh), sum(cost.sources for cost in fresh)
+        yield Need(caches["GOCACHE"], round(compiled, 1), "what Go compiles (elsewhere with GOCACHE)")
+        yield Need(caches["GOMODCACHE"], round(sources, 1), "sources that Go downloads (elsewhere with GOMODCACHE)")
 
 
-def _seem_filled(caches: Mapping[str, Path]) -> bool:
-    """A guess: the largest of the tools has been downloaded on this machine before."""
-    return (caches["GOMODCACHE"] / "k8s.io" / f"kubernetes@{TOOLS['kube-apiserver'].version}").exists()
+def _downloaded(tool: Tool, modules: Path) -> bool:
+    """A guess whether the tool has been built on this machine before: the sources of its module are there."""
+    match = re.search(r"^(?:require |\t)(\S+) (v\S+)$", (tool.module / "go.mod").read_text(), re.MULTILINE)
+    return bool(match) and (modules / f"{match[1]}@{match[2]}").exists()
 
 
 def too_full(wanted: Iterable[Need]) -> Iterator[str]:

@@ -15,8 +15,11 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -113,6 +116,25 @@ def ensure(progress: Callable[[str], None] = lambda line: print(line, file=sys.s
     return environment
 
 
+@contextmanager
+def in_background(progress: Callable[[str], None]) -> Iterator[Future[ServingEnvironment]]:
+    """`ensure` beside the body: its result, or its error. What interrupts the body ends the installation too."""
+    made: Future[ServingEnvironment] = Future()
+
+    def run() -> None:
+        try:
+            made.set_result(ensure(progress))
+        except BaseException as error:  # raised where the result is asked for
+            made.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    try:
+        yield made
+    finally:
+        for step in _steps:  # none, unless the body raised
+            step.kill()
+
+
 def is_made() -> bool:
     """Whether `ensure` finds it. Raises `InstallError` where no Python can make it."""
     return bool(os.environ.get(MADE_ELSEWHERE)) or _own().stamp.exists()
@@ -177,10 +199,15 @@ def _declare_vllm(environment: ServingEnvironment) -> None:
         (declared / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n")
 
 
+_steps: set[subprocess.Popen[str]] = set()
+"""Processes of an installation that runs."""
+
+
 def _step(command: list[str], progress: Callable[[str], None]) -> None:
     """Runs a command, passing on one line per package, and the whole output where it fails."""
     lines: list[str] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        _steps.add(process)
         try:
             for line in process.stdout or ():
                 lines.append(line)
@@ -189,6 +216,8 @@ def _step(command: list[str], progress: Callable[[str], None]) -> None:
         except BaseException:  # Ctrl-C
             process.kill()
             raise
+        finally:
+            _steps.discard(process)
     if process.returncode:
         raise InstallError(f"{' '.join(command[:4])} … failed:\n{''.join(lines[-40:])}")
 

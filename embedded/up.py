@@ -14,7 +14,7 @@ from .ports import chosen_base
 from .process import PlatformError
 from .services import address
 from .stack import Stack
-from .tools import TOOLS, find, provide
+from .tools import TOOLS, find, provide_all
 
 Say = Callable[[str], None]
 TOOLS_OF_UP = [name for name in TOOLS if name in (*ALL, *PROGRAMS)]
@@ -29,11 +29,13 @@ def up(platform: Platform, stack: Stack, say: Say) -> None:
     begin = time.monotonic()
     with platform.locked():
         missing = [name for name in TOOLS_OF_UP if not find(TOOLS[name])]
-        preflight.check(platform.home, missing)
+        preflight.check(platform.home, preflight.unpublished(missing))
         stack.check()
-        serving = serving_env.ensure(say)
-        for name in missing:  # before anything runs: a build takes minutes, and may fail
-            provide(name)
+        # Before anything runs: it takes minutes, and may fail. Side by side, as packages wait for network and disk, and
+        # tools for processors.
+        with serving_env.in_background(say) as environment:
+            provide_all(TOOLS_OF_UP, before_builds=lambda names: preflight.check(platform.home, names))
+            serving = environment.result()
         buckets = platform.home.parent / "buckets"
         weights.provide(stack, buckets, serving, say)
         shape = Shape(stack.nodes(), [], images.stands(serving, buckets))

@@ -1,6 +1,7 @@
-"""Command-line tools at pinned versions, found or built: `provide("pulumi")` or `python -m embedded.tools pulumi`."""
+"""Command-line tools at pinned versions, found, downloaded or built: `python -m embedded.tools pulumi`."""
 
-from .install import TOOLS_DIR, ToolError, find, provide
+from .build import ToolError
+from .install import TOOLS_DIR, find, provide, provide_all
 from .registry import OLDEST_KUBERNETES, TOOLS, Tool
 
-__all__ = ["OLDEST_KUBERNETES", "TOOLS", "TOOLS_DIR", "Tool", "ToolError", "find", "provide"]
+__all__ = ["OLDEST_KUBERNETES", "TOOLS", "TOOLS_DIR", "Tool", "ToolError", "find", "provide", "provide_all"]

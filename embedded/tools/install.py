@@ -1,61 +1,75 @@
-"""Finds a pinned tool or builds it: on PATH, then in .tools/bin, then `go build` of its pinned module.
+"""Finds a pinned tool, downloads its release or builds it, in this order: PATH, .tools/bin, release, `go build`.
 
-A build is done once per pin, by one process at a time, with a time limit and visible progress. One that was
-interrupted goes on where it stopped, because Go keeps what it has downloaded and compiled.
+It is done once per pin, by one process at a time, with time limits and visible progress. What was interrupted goes on
+where it stopped: downloads by ranges, builds because Go keeps what it has downloaded and compiled.
 """
 
 import fcntl
-import json
 import os
-import re
 import shutil
-import signal
-import subprocess
 import sys
-import threading
 import time
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from . import releases
+from .build import ToolError, build, cache_of, go, groups, title
+from .obtain import Downloads, problems
+from .progress import Estimate, Line
 from .registry import TOOLS, Tool
+from .versions import numbers, reported
 
 ROOT = Path(__file__).parents[2]
 TOOLS_DIR = ROOT / ".tools"
-BUILD_LIMIT = 45 * 60.0
+LIMIT = 45 * 60.0
 """Seconds for one build, and for waiting for those of another process. Pulumi took 210 to 390 s cold on two cores."""
+MODE = "EKS_LLM_TOOLS"
+"""Variable: `build` downloads no release binary."""
 
 
-class ToolError(Exception):
-    """A tool that is neither there nor can be built. The message says what to do."""
-
-
-def provide(name: str, tools_dir: Path = TOOLS_DIR, limit: float = BUILD_LIMIT) -> Path:
+def provide(name: str, tools_dir: Path = TOOLS_DIR, limit: float = LIMIT) -> Path:
     """Path of the tool at its pinned version. Raises `ToolError`."""
-    tool = TOOLS.get(name)
-    if tool is None:
-        raise ToolError(f"unknown tool {name!r} (known: {', '.join(sorted(TOOLS))})")
-    if found := find(tool, tools_dir):
-        return found
-    installed = _installed(tool, tools_dir)
-    with _lock(tools_dir / "lock", tool, installed, time.monotonic() + limit):
-        if not installed.exists():  # another process may have built it while this one waited
-            with _emptied(tools_dir / "work") as work:
-                _build(tool, installed, work, time.monotonic() + limit)
-    return installed
+    return provide_all([name], tools_dir, limit)[name]
+
+
+def provide_all(
+    names: Sequence[str],
+    tools_dir: Path = TOOLS_DIR,
+    limit: float = LIMIT,
+    before_builds: Callable[[list[str]], None] = lambda _: None,
+) -> dict[str, Path]:
+    """Paths of tools. What is missing is downloaded, side by side, or else built, a module after the other.
+
+    `before_builds`: called with the names of the tools that have to be built, and may refuse by an exception.
+    Raises `ToolError`.
+    """
+    if unknown := [name for name in names if name not in TOOLS]:
+        raise ToolError(f"unknown tool {unknown[0]!r} (known: {', '.join(sorted(TOOLS))})")
+    tools = [TOOLS[name] for name in names]
+    found = {tool.name: find(tool, tools_dir) for tool in tools}
+    missing = [tool for tool in tools if not found[tool.name]]
+    if missing:
+        with _lock(tools_dir, missing, time.monotonic() + limit):
+            _get([tool for tool in missing if not find(tool, tools_dir)], tools_dir, limit, before_builds)
+    return {tool.name: found[tool.name] or _installed(tool, tools_dir) for tool in tools}
 
 
 def find(tool: Tool, tools_dir: Path = TOOLS_DIR) -> Path | None:
-    """Path of the tool at its pinned version; None: it has to be built."""
-    if found := on_path(tool):
-        return found
-    installed = _installed(tool, tools_dir)
-    return installed if installed.exists() else None
+    """Path of the tool at its pinned version; None: it has to be downloaded or built."""
+    return on_path(tool) or next((path for path in _places(tool, tools_dir) if path.exists()), None)
 
 
 def _installed(tool: Tool, tools_dir: Path) -> Path:
-    return tools_dir / "bin" / tool.key / tool.binary
+    if found := next((path for path in _places(tool, tools_dir) if path.exists()), None):
+        return found
+    raise ToolError(f"{tool.name} {tool.version} has gone from {tools_dir} again; try once more")
+
+
+def _places(tool: Tool, tools_dir: Path) -> list[Path]:
+    """Where the tool is after a download, and after a build."""
+    published = [origin.key(tool) for origin in releases.origins(tool, releases.architecture())]
+    return [tools_dir / "bin" / key / tool.binary for key in (*published, tool.key)]
 
 
 def on_path(tool: Tool) -> Path | None:
@@ -63,45 +77,83 @@ def on_path(tool: Tool) -> Path | None:
     found = shutil.which(tool.binary)
     if not found or not tool.version_args:
         return None
-    version = _version(tool, Path(found))
-    return Path(found) if version and version[:2] == _numbers(tool.version)[:2] else None
-
-
-def _version(tool: Tool, binary: Path) -> list[int]:
-    """The version that a binary reports; empty if it reports none."""
     try:
-        run = subprocess.run([binary, *tool.version_args], capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    return _numbers(run.stdout + run.stderr) if run.returncode == 0 else []
+        version = reported(tool, Path(found))
+    except OSError:
+        return None
+    return Path(found) if version and version[:2] == numbers(tool.version)[:2] else None
 
 
-def _numbers(text: str) -> list[int]:
-    match = re.search(r"\bv?(\d+)\.(\d+)\.(\d+)", text)
-    return [int(part) for part in match.groups()] if match else []
+def _get(missing: Sequence[Tool], tools_dir: Path, limit: float, before_builds: Callable[[list[str]], None]) -> None:
+    """Installs tools, with those of the same modules: these cost little beside, and are wanted next."""
+    modules = {tool.module for tool in missing}
+    others = (tool for tool in TOOLS.values() if tool.module in modules and not find(tool, tools_dir))
+    wanted = list(dict.fromkeys([*missing, *others]))
+    arch = releases.architecture() if os.environ.get(MODE) != "build" else ""
+    published = [tool for tool in wanted if releases.origins(tool, arch)]
+    if published:
+        line = Line("release binaries")
+        failed = Downloads(published, tools_dir, arch).wait(line.show)
+        line.end()
+        for problem in problems(failed):
+            _say(f"{problem}{'; built instead' if go() else ''}")
+    unbuilt = [tool for tool in wanted if not find(tool, tools_dir)]
+    if unbuilt:
+        before_builds([tool.name for tool in unbuilt])
+        _build_all(groups(unbuilt), tools_dir, limit)
+
+
+def _build_all(builds: Sequence[Sequence[Tool]], tools_dir: Path, limit: float) -> None:
+    command = go()
+    cache = cache_of(command, tools_dir) if command else None
+    estimate = Estimate(builds, time.monotonic())
+    for tools in builds:
+        with _emptied(tools_dir / "work") as work:
+            begin = time.monotonic()
+            built = build(
+                tools,
+                work,
+                cache,
+                begin + limit,
+                lambda packages, tools=tools: estimate.text(tools, packages, time.monotonic()),
+            )
+            for tool, binary in zip(tools, built.binaries, strict=True):
+                target = tools_dir / "bin" / tool.key / tool.binary
+                target.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(binary, target)
+        estimate.finished(tools)
+        _say(f"{title(tools)}: built in {time.monotonic() - begin:.0f} s, {built.cpu:.0f} s of processor time")
+    if cache:
+        shutil.rmtree(cache, ignore_errors=True)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 @contextmanager
-def _lock(path: Path, tool: Tool, installed: Path, deadline: float) -> Iterator[None]:
-    """One build at a time on this checkout. The kernel frees the lock when its holder ends, however it ends.
+def _lock(tools_dir: Path, wanted: Sequence[Tool], deadline: float) -> Iterator[None]:
+    """One process at a time installs in a folder. The kernel frees the lock when its holder ends, however it ends.
 
-    Who finds the tool installed meanwhile has waited enough, and needs no lock.
+    Who finds the tools installed meanwhile has waited enough, and needs no lock.
     """
+    path = tools_dir / "lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
-        progress: _Progress | None = None
-        while not installed.exists():
+        line: Line | None = None
+        while not all(any(place.exists() for place in _places(tool, tools_dir)) for tool in wanted):
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise ToolError(f"{tool.name}: another process still holds {path}; end it and try again") from None
-                progress = progress or _Progress(f"{tool.name} {tool.version}", time.monotonic())
-                progress.show("waiting for another process that is building tools")
+                    names = ", ".join(tool.name for tool in wanted)
+                    raise ToolError(f"{names}: another process still holds {path}; end it and try again") from None
+                line = line or Line(title(wanted))
+                line.show("waiting for another process that is installing tools")
                 time.sleep(0.5)
-        if progress:
-            progress.end()
+        if line:
+            line.end()
         yield
 
 
@@ -114,129 +166,3 @@ def _emptied(folder: Path) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _build(tool: Tool, target: Path, work: Path, deadline: float) -> None:
-    go = shutil.which("go")
-    if not go:
-        raise ToolError(
-            f"{tool.name} {tool.version} is neither on PATH nor built yet, and Go is missing to build it.\n"
-            f"Either install Go 1.21 or newer (https://go.dev/dl/; it fetches the exact toolchain that the module "
-            f"asks for) and try again,\nor put {tool.name} {tool.version} on PATH ({tool.install_hint})."
-        )
-    binary = work / tool.binary
-    command = [go, "build", "-v", "-mod=readonly", "-buildvcs=false", "-ldflags", tool.ldflags, "-o", str(binary)]
-    if tool.tags:
-        command += ["-tags", tool.tags]
-    if tool.embeds or tool.edit:
-        command += ["-overlay", str(_overlay(go, tool, work))]
-    package = f"./{tool.name}" if tool.edit else tool.package
-    status, tail = _run(tool, [*command, package], work, deadline)
-    if status is None:
-        raise ToolError(f"{tool.name}: the build reached its time limit; run it again, it goes on where it stopped")
-    if status != 0:
-        raise ToolError(f"{tool.name}: go build failed with status {status}:\n" + "\n".join(tail))
-    built = _version(tool, binary) if tool.version_args else _numbers(tool.version)
-    if built != _numbers(tool.version):
-        reported = "v" + ".".join(map(str, built)) if built else "no version"
-        raise ToolError(f"{tool.name}: the built binary reports {reported}, not {tool.version}")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    binary.replace(target)
-
-
-def _overlay(go: str, tool: Tool, folder: Path) -> Path:
-    """Go's file that puts other modules' files into ours for the build.
-
-    Beside our main `tool.embeds`, as `go:embed` reads no other module's files; and an edited main.go in a folder of its
-    own, as Go replaces no file of its module cache.
-    """
-    replace = {str(tool.module / name): str(_folder(go, tool, package) / name) for name, package in tool.embeds}
-    if tool.edit:
-        source, edited = _folder(go, tool, tool.package) / "main.go", folder / "main.go"
-        text, (old, new) = source.read_text(), tool.edit
-        if text.count(old) != 1:
-            raise ToolError(f"{tool.name}: {old!r} is {text.count(old)} times in {source}; see `edit` in registry.py")
-        edited.write_text(text.replace(old, new))
-        replace[str(tool.module / tool.name / "main.go")] = str(edited)
-    file = folder / "overlay.json"
-    file.write_text(json.dumps({"Replace": replace}))
-    return file
-
-
-def _folder(go: str, tool: Tool, package: str) -> Path:
-    listed = [go, "list", "-e", "-mod=readonly", "-find", "-f", "{{.Dir}}", package]
-    run = subprocess.run(listed, cwd=tool.module, capture_output=True, text=True, check=False)
-    if run.returncode != 0:
-        raise ToolError(f"{tool.name}: go list {package} failed:\n{run.stderr}")
-    return Path(run.stdout.strip())
-
-
-def _run(tool: Tool, command: list[str], work: Path, deadline: float) -> tuple[int | None, list[str]]:
-    """Runs the build under a progress line. Returns its status (None: out of time) and the end of what it said."""
-    start = time.monotonic()
-    # A process group, so that compilers and linkers end with it. No session: it would have as much of the CPUs as this
-    # one has, however nice the build is (sched(7), autogroup).
-    environment = {**os.environ, "GOTMPDIR": str(work)}
-    build = subprocess.Popen(
-        command, cwd=tool.module, env=environment, stderr=subprocess.PIPE, text=True, process_group=0
-    )
-    seen = _Counter()
-    reader = threading.Thread(target=seen.read, args=(build.stderr,), daemon=True)
-    reader.start()
-    progress = _Progress(f"{tool.name} {tool.version}: building (once)", start)
-    try:
-        while build.poll() is None:
-            if time.monotonic() > deadline:
-                return None, []
-            progress.show(f"{seen.modules} modules fetched, {seen.packages} packages compiled")
-            time.sleep(0.2)
-        reader.join(timeout=5)
-        return build.returncode, list(seen.tail)
-    finally:
-        progress.end()
-        if build.poll() is None:
-            os.killpg(build.pid, signal.SIGTERM)
-            try:
-                build.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                os.killpg(build.pid, signal.SIGKILL)
-
-
-class _Counter:
-    """Counts what `go build -v` reports: a line per fetched module and per compiled package."""
-
-    def __init__(self) -> None:
-        self.modules = 0
-        self.packages = 0
-        self.tail: deque[str] = deque(maxlen=20)
-
-    def read(self, lines: Iterator[str]) -> None:
-        for line in lines:
-            self.tail.append(line.rstrip())
-            if line.startswith("go: downloading"):
-                self.modules += 1
-            elif not line.startswith(("go: ", "#", "\t")):
-                self.packages += 1
-
-
-class _Progress:
-    """One line that moves on a terminal; a line each ten seconds elsewhere, such as in a CI log."""
-
-    def __init__(self, title: str, start: float) -> None:
-        self.title = title
-        self.start = start
-        self.live = sys.stderr.isatty()
-        self.next = start
-
-    def show(self, what: str) -> None:
-        now = time.monotonic()
-        if now < self.next:
-            return
-        self.next = now + (0.2 if self.live else 10)
-        elapsed = int(now - self.start)
-        text = f"{self.title}, {elapsed // 60}:{elapsed % 60:02}, {what}"
-        print(f"\r\x1b[K{text}" if self.live else text, end="" if self.live else "\n", file=sys.stderr, flush=True)
-
-    def end(self) -> None:
-        if self.live:
-            print(file=sys.stderr)

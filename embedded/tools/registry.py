@@ -5,6 +5,8 @@ mkdir embedded/tools/NAME && cd embedded/tools/NAME
 go mod init eks-llm/tools/NAME && go get PACKAGE@VERSION   # and a tools.go that imports the package, as in pulumi/
 go mod tidy                                                # commit go.mod and go.sum
 ```
+
+One that is published gets an entry in releases.yaml too, so that few have to build it.
 """
 
 import hashlib
@@ -16,7 +18,7 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Tool:
-    """A program that is built from a Go module of its own, whose go.mod and go.sum are committed."""
+    """A program. Where it cannot be downloaded, it is built from a Go module whose go.mod and go.sum are committed."""
 
     name: str
     """Name of the entry, and by default of the binary and of the directory that holds its go.mod."""
@@ -29,7 +31,7 @@ class Tool:
     version_args: tuple[str, ...]
     """Arguments that make the tool print its version. Empty: it cannot, so one on PATH is never taken."""
     install_hint: str
-    """Where a ready-made binary comes from, for a machine without Go."""
+    """Where a ready-made binary comes from, for a machine without Go and without a way to download."""
     program: str = ""
     """File name of the binary, where the entry has another name."""
     directory: str = ""
@@ -135,7 +137,7 @@ TOOLS = {
         _prometheus("prometheus"),
         Tool(
             name="etcd",
-            version="v3.6.16",
+            version="v3.6.14",
             package="go.etcd.io/etcd/server/v3",
             ldflags="-s -w",
             version_args=("--version",),

@@ -6,7 +6,7 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from .install import ToolError
+from .build import ToolError
 
 
 @cache

@@ -21,7 +21,7 @@ from embedded.prometheus import Prometheus
 from embedded.prometheus import custom_resource_definitions as prometheus_crds
 from embedded.runner import PodRunner
 from embedded.services import ServiceProxy
-from embedded.tools import TOOLS, provide
+from embedded.tools import TOOLS, provide_all
 from tests.cluster.planes import control_plane, install_crds
 
 
@@ -53,8 +53,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByPlatform:
 
 def fetch() -> None:
     """What is fetched and built once, in front of a proxy that does not exist."""
-    for name in TOOLS:
-        provide(name)
+    provide_all(list(TOOLS))
     for read in (keda_crds, prometheus_crds, kwok_stages):
         read()
     serving_env.ensure()

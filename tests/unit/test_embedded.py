@@ -18,6 +18,7 @@ from embedded.ports import DEFAULT_BASE, chosen_base
 from embedded.process import PlatformError
 from embedded.stack import Stack
 from embedded.tools import TOOLS
+from embedded.tools.progress import costs
 from embedded.view import reason, signals
 
 # Stack files ----------------------------------------------------------------------------------------------------------
@@ -110,13 +111,21 @@ def test_a_first_run_needs_room_for_gos_caches(tmp_path: Path) -> None:
         found = preflight.needs(tmp_path, missing, servers=False, caches=caches)
         return {need.what.partition(" (")[0]: need.gb for need in found}
 
-    cold = wanted("etcd", "kube-apiserver")
-    assert cold["what Go compiles"] == 13.5
+    cold = wanted("etcd", "kube-apiserver", "kube-scheduler")
+    of_both = [costs()[module] for module in ("etcd", "kubernetes-1.36")]
+    assert cold["what Go compiles"] == round(sum(cost.compiled for cost in of_both), 1)
+    assert cold["sources that Go downloads"] == round(sum(cost.sources for cost in of_both), 1)
     assert cold["Triton and vLLM"] == 6.5
-    assert sum(cold.values()) == 33.5
     (caches["GOMODCACHE"] / "k8s.io" / f"kubernetes@{TOOLS['kube-apiserver'].version}").mkdir(parents=True)
     assert sum(wanted("kube-apiserver").values()) == 15
     assert sum(wanted().values()) == 9.5
+
+
+def test_what_is_published_is_not_counted_as_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    assert preflight.unpublished(["etcd", "keda-metrics-adapter"]) == ["keda-metrics-adapter"]
+    monkeypatch.setattr("platform.machine", lambda: "riscv64")
+    assert preflight.unpublished(["etcd", "keda-metrics-adapter"]) == ["etcd", "keda-metrics-adapter"]
 
 
 def test_each_disk_is_counted_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

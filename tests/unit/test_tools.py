@@ -1,8 +1,9 @@
-"""How tools are found and built, without building one."""
+"""How tools are found and built, without building one. test_releases.py: how they are downloaded."""
 
 import datetime
 import fcntl
 import os
+import shutil
 import stat
 import sys
 import threading
@@ -12,8 +13,9 @@ import pytest
 import yaml
 
 from eks_llm.catalog.eks import KUBERNETES
-from embedded.tools import TOOLS, ToolError, provide
+from embedded.tools import TOOLS, ToolError, find, progress, provide
 from embedded.tools.__main__ import main
+from embedded.tools.build import cache_of, groups
 from embedded.tools.install import on_path
 
 PULUMI = TOOLS["pulumi"]
@@ -35,6 +37,9 @@ def fake_go(folder: Path, version: str = PULUMI.version, status: int = 0) -> Non
         "go",
         f"""
 import os, pathlib, sys
+if sys.argv[1] == "env":
+    print({str(folder / "cache")!r})
+    sys.exit()
 with open({str(folder / "runs")!r}, "a") as runs:
     runs.write("x")
 work = pathlib.Path(os.environ["GOTMPDIR"])
@@ -54,10 +59,12 @@ out.chmod(0o755)
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder that is all of PATH."""
+    """An empty folder that is all of PATH, on a machine that downloads no release."""
     folder = tmp_path / "path"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setenv("EKS_LLM_TOOLS", "build")
+    monkeypatch.delenv("GOCACHE", raising=False)
     return folder
 
 
@@ -103,35 +110,93 @@ def test_a_build_leaves_the_tool_alone_and_clears_up_after_one_that_was_killed(p
     assert {file for file in tools.rglob("*") if file.is_file()} == {built, tools / "lock"}
 
 
-@pytest.mark.parametrize(
-    ("source", "built"),
-    [
-        ("NewServer(webhook.Options{Port: 1})", 'NewServer(webhook.Options{Host: "127.0.0.1",Port: 1})'),
-        ("NewServer(Settings{Port: 1})", "'webhook.Options{' is 0 times in "),
-    ],
-)
-def test_an_edited_main_is_built_in_a_folder_of_its_own(path: Path, tmp_path: Path, source: str, built: str) -> None:
-    """Go refuses to replace files of its module cache. Here `go build` is a copy of what it would compile."""
-    (published := tmp_path / "main.go").write_text(source)
-    program(
-        path,
-        "go",
-        f"""
+EDITS = {
+    "keda-metrics-adapter": ('Sprintf(":%v", metricsAPI)', 'Sprintf("127.0.0.1:%v", metricsAPI)'),
+    "keda-admission-webhooks": ("webhook.Options{Port: 1}", 'webhook.Options{Host: "127.0.0.1",Port: 1}'),
+}
+GO_COPIES = """
 import json, os, pathlib, sys
+if sys.argv[1] == "env":
+    sys.exit()
+published = pathlib.Path(PUBLISHED)
 if sys.argv[1] == "list":
-    print({str(published.parent)!r})
+    print(published / sys.argv[-1].rpartition("/")[2])
     sys.exit()
 overlay = json.loads(pathlib.Path(sys.argv[sys.argv.index("-overlay") + 1]).read_text())["Replace"]
-main = overlay[os.path.join(os.getcwd(), sys.argv[-1][2:], "main.go")]
-pathlib.Path(sys.argv[sys.argv.index("-o") + 1]).write_text(pathlib.Path(main).read_text())
-""",
-    )
-    try:
-        result = provide("keda-admission-webhooks", tmp_path / "tools").read_text()
-    except ToolError as error:
-        result = str(error)
-    assert built in result
-    assert published.read_text() == source
+out = pathlib.Path(sys.argv[sys.argv.index("-o") + 1])
+for package in sys.argv[sys.argv.index("-overlay") + 2:]:
+    main = overlay.get(os.path.join(os.getcwd(), package[2:], "main.go"))
+    name = package.rpartition("/")[2]
+    (out / name).write_text(pathlib.Path(main).read_text() if main else "as published")
+"""
+
+
+@pytest.mark.parametrize("changed", ["", "webhook.Settings{}"])
+def test_tools_of_one_module_are_built_at_once_with_edited_mains_in_folders_of_their_own(
+    path: Path, tmp_path: Path, changed: str
+) -> None:
+    """Go refuses to replace files of its module cache. Here `go build` copies what it would compile."""
+    sources = {"adapter": EDITS["keda-metrics-adapter"][0], "webhooks": changed or EDITS["keda-admission-webhooks"][0]}
+    for name, text in sources.items():
+        (tmp_path / "published" / name).mkdir(parents=True)
+        (tmp_path / "published" / name / "main.go").write_text(text)
+    program(path, "go", GO_COPIES.replace("PUBLISHED", repr(str(tmp_path / "published"))))
+    tools = tmp_path / "tools"
+    if changed:
+        with pytest.raises(ToolError, match=r"'webhook\.Options\{' is 0 times in "):
+            provide("keda-admission-webhooks", tools)
+        return
+    provide("keda-admission-webhooks", tools)
+    built = {name: find(TOOLS[name], tools) for name in ("keda-operator", *EDITS)}
+    assert {name: file.read_text() for name, file in built.items() if file} == {
+        "keda-operator": "as published",
+        **{name: after for name, (_, after) in EDITS.items()},
+    }
+    assert {name: (tmp_path / "published" / name / "main.go").read_text() for name in sources} == sources
+
+
+def test_tools_of_one_module_are_built_alike() -> None:
+    for tools in groups(TOOLS.values()):
+        assert len({(tool.ldflags, tool.tags, tool.version) for tool in tools}) == 1
+
+
+def test_what_was_compiled_goes_unless_it_is_in_the_cache_of_somebody_who_works_with_go(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools, cache = tmp_path / "tools", path / "cache"
+    fake_go(path)
+    monkeypatch.setattr("embedded.tools.build.WARM", 1000)
+    assert cache_of("go", tools) == tools / "go-build"
+    (cache / "01").mkdir(parents=True)
+    (cache / "01" / "a").write_bytes(b"x" * 600)
+    assert cache_of("go", tools) == tools / "go-build"
+    (cache / "01" / "b").write_bytes(b"x" * 600)
+    assert cache_of("go", tools) is None
+    shutil.rmtree(cache)
+    monkeypatch.setenv("GOCACHE", str(cache))
+    assert cache_of("go", tools) is None
+
+
+def test_an_estimate_follows_the_pace_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.setattr(progress, "costs", lambda: {"pulumi": cost(400, 2000), "etcd": cost(40, 200)})
+    pulumi, etcd = [PULUMI], [TOOLS["etcd"]]
+    estimate = progress.Estimate([pulumi, etcd], begin=0)
+    assert estimate.seconds(pulumi, 0, now=0) == pytest.approx(440 / 1.6)  # nothing seen yet: two processors, shared
+    slow = estimate.seconds(pulumi, 1000, now=400)  # half of Pulumi took 400 s, so the other half takes as long
+    assert 400 < slow < 500
+    estimate.finished(pulumi)
+    assert estimate.seconds(etcd, 0, now=800) == pytest.approx(40 / ((400 + 32) / 820))
+    assert estimate.text(etcd, 0, now=800) == "0 of some 200 packages compiled, about 1 minute left for all builds"
+    assert "less than a minute left" in estimate.text(etcd, 190, now=800)
+
+
+def cost(cpu: float, packages: int) -> progress.Cost:
+    return progress.Cost(cpu, packages, compiled=1, sources=1)
+
+
+def test_every_module_has_a_recorded_cost() -> None:
+    assert set(progress.costs()) == {tool.module.name for tool in TOOLS.values()}
 
 
 def test_a_changed_pin_is_another_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +250,7 @@ def test_one_build_at_a_time(path: Path, tmp_path: Path) -> None:
 def test_who_waits_leaves_once_the_other_has_built_its_tool(path: Path, tmp_path: Path) -> None:
     """The other goes on with further tools, and holds the lock."""
     fake_go(path)
-    installed = tmp_path / "bin" / TOOLS["pulumi"].key / "pulumi"
+    installed = tmp_path / "bin" / PULUMI.key / "pulumi"
     installed.parent.mkdir(parents=True)
     built = threading.Timer(0.3, installed.touch)
     with (tmp_path / "lock").open("w") as held:

@@ -2,7 +2,7 @@ module eks-llm/tools/etcd
 
 go 1.26.0
 
-require go.etcd.io/etcd/server/v3 v3.6.16
+require go.etcd.io/etcd/server/v3 v3.6.14
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
