@@ -14,7 +14,7 @@ from eks_llm.operators.keda import Keda
 from eks_llm.operators.load_balancer import LoadBalancerController
 from eks_llm.operators.monitoring import Monitoring, MonitoringArgs
 from eks_llm.operators.node_autoscaler import NodeAutoscaler
-from eks_llm.preflight import node_idle_time
+from eks_llm.preflight import node_idle_time, node_provision_time
 from serving_cluster import ServingCluster
 from settings import GRAFANA_SECRET, NAMESPACE, EksPlatform, Settings
 
@@ -96,6 +96,7 @@ def build(name: str, platform: EksPlatform, settings: Settings) -> ServingCluste
             "cluster_name": cluster.cluster_name,
             "region": settings.region,
             "kubernetes_version": platform.cluster.version,
+            "max_node_provision_time": str(node_provision_time(platform.gpu_pools)),
             "scale_down_unneeded_time": str(node_idle_time(platform.gpu_pools, platform.services)),
         },
         after_pools,

@@ -17,13 +17,13 @@ from .aws.network import Nat, NetworkSettings
 from .aws.node_pool import PoolSettings, root_gib, root_throughput
 from .catalog.instances import INSTANCES
 from .core.inputs import Duration
+from .core.timing import Start, cut_off, drain, provision, start, update_problem
 from .operators.monitoring import MonitoringSettings
 from .serving import scaling
-from .serving.drain import drain
 from .serving.existing_cluster import ExistingClusterInputs, ExistingPool
 from .serving.service import Runtime, ServiceSettings
 from .serving.targets import problems
-from .serving.workload import Start, share, start
+from .serving.workload import share
 from .sizing.capacity import BLOCK_CLOSES_EARLY
 from .sizing.cost import rate
 from .sizing.own_prices import OwnPrices
@@ -203,6 +203,11 @@ def node_start(pool: PoolSettings | ExistingPool) -> Duration:
     return pool.node_start if isinstance(pool, PoolSettings) else Duration(0)
 
 
+def node_provision_time(pools: Mapping[str, PoolSettings]) -> Duration:
+    """How long the node autoscaler waits for a node: as long as the slowest pool's may take."""
+    return Duration(max((provision(pool.node_start) for pool in pools.values()), default=provision(0)))
+
+
 def node_idle_time(pools: Mapping[str, PoolSettings], services: Mapping[str, ServiceSettings]) -> Duration:
     """How long a node must be idle before it goes: as long as any service waits before it gives up a replica.
 
@@ -217,7 +222,8 @@ def node_idle_time(pools: Mapping[str, PoolSettings], services: Mapping[str, Ser
 
 
 def _start(service: ServiceSettings, pool: PoolSettings | ExistingPool) -> Start:
-    return start(weights_gib(service.shape, service.quantization), node_start(pool))
+    ending = drain(service.limits.request_timeout)
+    return start(weights_gib(service.shape, service.quantization), ending, node_start(pool))
 
 
 def _policy(name: str, service: ServiceSettings, pool: PoolSettings | ExistingPool) -> Policy:
@@ -249,10 +255,27 @@ def _doubts(name: str, service: ServiceSettings, pools: Mapping[str, PoolSetting
         yield Finding(f"{path}.{key}", message)
     for key, message in scaling.warnings(service.scaling, begin.for_scaling, found.in_flight, most):
         yield Finding(f"{path}.scaling.{key}", message)
-    if isinstance(pool, PoolSettings) and pool.capacity.ends_at:
-        ends = drain(service.limits.request_timeout).grace
-        for key, message in scaling.block_warnings(service.scaling, pool.capacity.ends_at - BLOCK_CLOSES_EARLY, ends):
+    if isinstance(pool, PoolSettings):
+        yield from _endings(path, service, pool)
+
+
+def _endings(path: str, service: ServiceSettings, pool: PoolSettings) -> Iterator[Finding]:
+    """What a service loses, or holds up, when nodes of its pool go away."""
+    ending = drain(service.limits.request_timeout)
+    if lost := cut_off(pool.capacity.kind.value, ending):
+        yield Finding(f"{path}.limits.requestTimeout", lost)
+    if held := update_problem(_start(service, pool), ending, _together(service, pool)):
+        yield Finding(f"{path}.limits.requestTimeout", held)
+    if pool.capacity.ends_at:
+        stops = pool.capacity.ends_at - BLOCK_CLOSES_EARLY
+        for key, message in scaling.block_warnings(service.scaling, stops, ending.grace):
             yield Finding(f"{path}.scaling.{key}", message)
+
+
+def _together(service: ServiceSettings, pool: PoolSettings) -> int:
+    """Replicas that always share a node: as many as run at the least demand, spread as evenly as its nodes allow."""
+    least = math.ceil(service.scaling.min / max(1, pool.nodes.min))
+    return max(1, min(pool.instance.gpus // service.gpus, least))
 
 
 def _type(pools: Mapping[str, PoolSettings | ExistingPool], service: ServiceSettings) -> str:

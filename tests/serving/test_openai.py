@@ -60,7 +60,7 @@ def test_no_stream_is_lost(model: Path, tmp_path: Path, api_servers: int) -> Non
         began = time.monotonic()
         assert server.process
         server.process.terminate()
-        server.process.wait(30)  # drain.STOP_SECONDS, what the grace period leaves after the budget
+        server.process.wait(30)  # timing.STOP_SECONDS, what the grace period leaves after the budget
         print(f"{api_servers} API servers: ended {time.monotonic() - began:.1f} s after SIGTERM")
 
 

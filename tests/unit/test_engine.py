@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from eks_llm.catalog.models import MODELS
 from eks_llm.core.inputs import Duration
-from eks_llm.serving.drain import drain
+from eks_llm.core.timing import drain
 from eks_llm.serving.engine import (
     PRESETS,
     Engine,

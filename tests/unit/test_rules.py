@@ -89,14 +89,14 @@ def test_waiting_times_follow_from_the_size_of_the_weights() -> None:
     large = alerts(scaling={"min": 2, "max": 4}, model="llama-3.3-70b-instruct", tensor_parallel=8)
     assert small["LLMBelowMinimum"]["for"] == duration(180 + 2 * 15)
     assert duration(180 + 2 * 131) <= large["LLMBelowMinimum"]["for"] <= duration(180 + 2 * 133)
-    # A new node within 15 min, the image within 10, three times the transfer, the engine's own limit.
-    assert small["LLMReplicasMissing"]["for"] == duration(900 + 600 + 45 + 600)
+    # A new node within 30 min, the image within 10, three times the transfer, the engine's own limit.
+    assert small["LLMReplicasMissing"]["for"] == duration(1800 + 600 + 45 + 600)
     assert int(large["LLMReplicasMissing"]["for"][:-1]) > int(small["LLMReplicasMissing"]["for"][:-1])
 
 
 def test_a_node_that_takes_longer_is_waited_for_longer() -> None:
-    assert alerts()["LLMPodPending"]["for"] == "15m"
-    assert alerts(node_start="25m")["LLMPodPending"]["for"] == "25m"
+    assert alerts()["LLMPodPending"]["for"] == "30m"
+    assert alerts(node_start="25m")["LLMPodPending"]["for"] == duration(1.5 * 25 * 60)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from eks_llm.core.inputs import InvalidArgs
 from eks_llm.core.placement import gpu_toleration, node_labels
 from eks_llm.plan.recorder import Recording, record
 from eks_llm.serving.service import InferenceService, bundled_repository
-from eks_llm.serving.workload import share, start
+from eks_llm.serving.workload import share
 from tests.unit.serving import REPOSITORY, service_args
 
 TRITON = {"runtime": "triton", "model_repository": REPOSITORY}
@@ -200,20 +200,12 @@ def test_probes_give_the_model_time_to_load_and_never_restart_a_busy_engine(runt
     assert liveness["periodSeconds"] * liveness["failureThreshold"] > 120  # the watchdog's own time
 
 
-def test_larger_weights_get_more_time() -> None:
-    # KServe #3869 and a public lab: Llama-3-70B takes 15 to 20 minutes where nothing is cached near the GPU.
-    small, large = start(15), start(131)
-    assert large.load > small.load
-    assert large.deadline > 20 * 60
-    assert small.load >= 439  # slowest published start of a small model
-
-
 def test_pulumi_waits_longer_than_the_rollout_may_take() -> None:
     deployment = run().one("Deployment").inputs
     deadline = deployment["spec"]["progressDeadlineSeconds"]
     assert int(deployment["metadata"]["annotations"]["pulumi.com/timeoutSeconds"]) > deadline
     startup = deployment["spec"]["template"]["spec"]["containers"][0]["startupProbe"]
-    assert deadline > startup["periodSeconds"] * startup["failureThreshold"] + 900  # and a new node before that
+    assert deadline > startup["periodSeconds"] * startup["failureThreshold"] + 1800  # and a new node before that
 
 
 @pytest.mark.parametrize(

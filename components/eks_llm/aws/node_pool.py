@@ -18,6 +18,7 @@ from ..catalog.instances import INSTANCES, InstanceType
 from ..core.inputs import Duration, In, Model, Size, component_inputs, nearest
 from ..core.names import Tags, checked
 from ..core.placement import GPU_RESOURCE, node_labels
+from ..core.timing import LONGEST_NODE_START_SECONDS, NODE_START_SECONDS
 from .nodes import METADATA_OPTIONS, NODES_LIMIT, REPAIR, release_problem, root_volume, tag_specifications
 
 # Arguments ----------------------------------------------------------------------------------------------------------
@@ -51,7 +52,8 @@ class NodesArgs(TypedDict):
     """Nodes at most, 1 to 450 (EKS)."""
     start: NotRequired[str]
     """How long a new node takes from the pod that waits for it until it runs that pod's image: launch, join, GPU
-    operator, image. Scaling reckons with it where `max` is above `min`. Default `10m`, assumed; measure yours by
+    operator, image. Where `max` is above `min`, scaling reckons with it, and the node autoscaler, rollouts and alerts
+    wait half as long again, at least 30 minutes. Default `10m`, assumed; measure yours by
     `kube_pod_status_scheduled_time - kube_pod_created`, plus the pull of the image."""
 
 
@@ -102,9 +104,6 @@ class GpuNodePoolArgs(TypedDict):
 AMI_ROOT_GIB = 20
 """Snapshot of the AL2023 image, below which no root volume goes. Source: amazon-eks-ami, variables-default.json."""
 
-LONGEST_START = 3600
-"""Seconds. Beyond it no scaling policy helps: an HPA looks back as long at most."""
-
 GP3_LIMIT_GIB = 64 * 1024
 """Largest gp3 volume. Source: EBS user guide, "General Purpose SSD volumes"."""
 
@@ -137,13 +136,15 @@ class Capacity(Model):
 class Nodes(Model):
     min: Annotated[int, Field(ge=0)]
     max: Annotated[int, Field(ge=1, le=NODES_LIMIT)]
-    start: Duration = Duration(600)
+    start: Duration = Duration(NODE_START_SECONDS)
 
     @field_validator("start")
     @classmethod
     def _some_time(cls, value: Duration) -> Duration:
-        if not 1 <= value <= LONGEST_START:
-            raise ValueError("a node takes 1s to 60m; cluster-autoscaler gives it up after 30m by default")
+        if not 1 <= value <= LONGEST_NODE_START_SECONDS:
+            raise ValueError(
+                "a node takes 1s to 60m; an HPA looks back no longer, so no scaling policy could reckon with it"
+            )
         return value
 
     @model_validator(mode="after")

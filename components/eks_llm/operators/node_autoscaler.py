@@ -10,6 +10,7 @@ from ..catalog.charts import CLUSTER_AUTOSCALER
 from ..core.identity import policy
 from ..core.inputs import Duration, In, Model
 from ..core.names import checked
+from ..core.timing import provision
 from ._helm import release
 from ._identity import pod_identity
 
@@ -32,7 +33,8 @@ class NodeAutoscalerArgs(TypedDict):
     """Minor version of the cluster, e.g. `1.35`. The autoscaler's image is of the same minor."""
     max_node_provision_time: NotRequired[str]
     """How long a node may take to become ready before the autoscaler gives it up, e.g. `45m`. Default `30m`: a slow p4d
-    takes longer than the autoscaler's own 15 minutes, and counts as ready only when it offers its GPUs."""
+    takes longer than the autoscaler's own 15 minutes, and counts as ready only when it offers its GPUs. Where a pool's
+    nodes are expected to take more than 20 minutes, half as long again: the reference program sets that."""
     scale_down_unneeded_time: NotRequired[str]
     """How long a node must be idle before it is removed. Default `10m`, the autoscaler's own. Not shorter than services
     wait before they give up a replica: the reference program takes the longest of those windows."""
@@ -41,7 +43,7 @@ class NodeAutoscalerArgs(TypedDict):
 
 
 class NodeAutoscalerSettings(Model):
-    max_node_provision_time: Duration = Duration(30 * 60)
+    max_node_provision_time: Duration = Duration(provision(0))
     scale_down_unneeded_time: Duration = Duration(10 * 60)
     service_monitors: bool = True
 

@@ -7,14 +7,14 @@ alert whose condition is normal while a service rests at 0 replicas is limited t
 from collections.abc import Iterator
 from typing import Any
 
+from ..core.timing import STALL_SECONDS
 from ..observe import metrics
 from ..observe.rules import RUNBOOKS, Alert, Recording, Severity, duration, group
 from ..observe.rules import prometheus_rule as rule_object
 from . import slo as latency
-from .engine import STALL_SECONDS
 from .observability import Slo
 from .scaling import Scaling
-from .workload import NODE_SECONDS, Workload
+from .workload import Workload
 
 WAITING_LIMIT = 10
 KV_LIMIT = 0.95
@@ -314,14 +314,14 @@ def _replicas(work: Workload, scaling: Scaling) -> Iterator[Alert]:
 def _pods(work: Workload) -> Iterator[Alert]:
     pods = metrics.pod_selector(work.namespace, work.name)
     main, weights = f'{pods},container="server"', f'{pods},container="weights"'
-    budget = work.start.deadline - NODE_SECONDS
+    budget = work.start.prepared
     yield Alert(
         "LLMPodPending",
         f'max by (pod) ({metrics.POD_SCHEDULED}{{{pods},condition="false"}}) == 1',
         Severity.WARNING,
         f"{work.name}: {{{{ $labels.pod }}}} waits for GPUs, longer than a new node takes",
         "No node has its GPUs free and none comes. See the pod's events, NodeScaleUpFailing and NodePoolAtMax.",
-        max(NODE_SECONDS, work.start.node),
+        work.start.placed,
     )
     live = f'max by (pod) ({metrics.POD_PHASE}{{{pods},phase=~"Pending|Running"}}) == 1'
     yield Alert(

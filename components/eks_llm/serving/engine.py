@@ -15,7 +15,7 @@ from pydantic import Field, field_validator, model_validator
 from ..catalog.models import ModelShape
 from ..catalog.quantization import KV_CACHES
 from ..core.inputs import Duration, Model, nearest
-from .drain import Drain
+from ..core.timing import STALL_SECONDS, Drain
 
 # Arguments ----------------------------------------------------------------------------------------------------------
 
@@ -116,9 +116,6 @@ PRESETS = {
 DEFAULT_MAX_MODEL_LEN = 8192
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Ranks that vLLM has kernels for. Source: vllm/config/lora.py."""
-STALL_SECONDS = 120
-"""Without an engine step for this long while requests wait, the engine counts as hung."""
-
 LONGEST_REQUEST = 24 * 3600
 """A pod waits as long before it ends, and with it a rollout for each pod: more is a slip of the pen."""
 

@@ -7,6 +7,7 @@ from typing import Any
 import pulumi
 
 from ..catalog.images import IMAGES
+from ..core.timing import ENGINE_STOP_SECONDS
 from . import openai_drain
 from .workload import HTTP_PORT, Server, Workload
 
@@ -14,9 +15,6 @@ API_KEY = "api-key"
 """Key of the Secret that holds the API key."""
 MIDDLEWARE_FILE = "eks_llm_drain.py"
 PYTHONPATH = "/etc/eks-llm/python"
-STOP_SECONDS = 10
-"""`--shutdown-timeout`: what vLLM takes at most after SIGTERM, when preStop has waited for the requests in flight. Ends
-before the kubelet would kill it (`drain.STOP_SECONDS`)."""
 
 
 def secret_name(service: str) -> str:
@@ -76,7 +74,7 @@ def server(config: dict[str, Any], middleware_map: str, keyed: bool) -> Server:
             "--host=0.0.0.0",  # the NetworkPolicy says who may connect
             f"--port={HTTP_PORT}",
             f"--api-server-count={config['frontends']}",
-            f"--shutdown-timeout={STOP_SECONDS}",
+            f"--shutdown-timeout={ENGINE_STOP_SECONDS}",
             f"--middleware={MIDDLEWARE_FILE.removesuffix('.py')}.{openai_drain.Drain.__name__}",
             *flags(config["engine"]),
             *(["--lora-modules", *adapters] if adapters else []),

@@ -18,13 +18,13 @@ from ..catalog.quantization import QUANTIZATIONS
 from ..core.inputs import Duration, FaultsError, In, InvalidArgs, Model, Name, Problem, component_inputs, nearest
 from ..core.names import Namespace, checked
 from ..core.s3 import uri_problem
+from ..core.timing import drain, start
 from ..observe.rules import RUNBOOKS
 from ..sizing import memory, parallelism, replica, validity
 from ..sizing.weights import weights_gib
 from . import openai, triton
 from .alerts import prometheus_rule
 from .dashboard import dashboard_config_map
-from .drain import drain
 from .engine import (
     Engine,
     EngineArgs,
@@ -60,7 +60,6 @@ from .workload import (
     service,
     service_account,
     share,
-    start,
 )
 
 # Arguments ----------------------------------------------------------------------------------------------------------
@@ -126,8 +125,8 @@ class InferenceServiceArgs(TypedDict):
     prometheus_url: pulumi.Input[str]
     """Where KEDA queries Prometheus, e.g. `http://prometheus-operated.monitoring.svc:9090`."""
     node_start: NotRequired[str]
-    """How long a new node of the pool takes until it runs the image, e.g. `10m`; scaling reckons with it. Default 0s:
-    no node is ever added."""
+    """How long a new node of the pool takes until it runs the image, e.g. `10m`. Scaling reckons with it, and
+    rollouts and alerts wait longer for one that takes long. Default 0s: no node is ever added."""
     region: NotRequired[pulumi.Input[str]]
     """AWS region of the weights' bucket. Default: the cluster's, which Pod Identity tells the pod."""
     monitoring_namespace: NotRequired[str]
@@ -395,6 +394,7 @@ def workload(name: str, model: _InferenceService) -> tuple[Workload, dict[str, d
     """The service as its objects need it, and the content of its ConfigMaps."""
     config = engine_config(name, model)
     mounted = mounted_files(model, config)
+    ending = drain(model.limits.request_timeout)
     work = Workload(
         name=name,
         namespace=model.namespace,
@@ -402,8 +402,9 @@ def workload(name: str, model: _InferenceService) -> tuple[Workload, dict[str, d
         weights=model.weights,
         region=model.region,
         share=share(model.instance_type, model.gpus),
-        start=start(weights_gib(model.shape, model.quantization), model.node_start),
-        drain=drain(model.limits.request_timeout),
+        start=start(weights_gib(model.shape, model.quantization), ending, model.node_start),
+        drain=ending,
+        most_replicas=model.scaling.max,
         priority=model.priority,
         server=server(name, model, config, mounted),
         config_hash=config_hash(config, mounted, model.api_key),

@@ -5,7 +5,6 @@ Pure builders: values in, manifests out. What differs between the runtimes is a 
 
 import hashlib
 import json
-import math
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
@@ -15,7 +14,7 @@ import pulumi
 from ..catalog.images import Image
 from ..catalog.instances import GPUS, INSTANCES
 from ..core.placement import GPU_RESOURCE, NVME_MOUNT, gpu_toleration, node_selector
-from .drain import Drain
+from ..core.timing import LIVENESS, READINESS, Drain, Start, startup, update_limit
 from .fetch import cache_path, init_container, weights_path
 
 HTTP_PORT = 8000
@@ -26,50 +25,6 @@ ENGINE_CONFIG = "/etc/eks-llm/engine.json"
 CACHE_MOUNT = "/cache"
 HIGHEST_PRIORITY = 1_000_000
 """Of a service; far below the classes that Kubernetes keeps for its own pods."""
-
-# Start of a pod. The expected rates are deliberately below what p4d can do, where eight GPUs share the array and the
-# network; probes and deadlines allow three times as long, for a bucket, a page cache or a compiler that is slow.
-GIB_PER_SECOND = 1.0
-"""S3 to NVMe, and NVMe to GPU memory, for one pod."""
-COMPILE_SECONDS = 180
-"""Process start, torch.compile and CUDA graphs without a warm cache. Published: 50 to 350 s."""
-LEAST_LOAD_SECONDS = 600
-"""vLLM's own limit for the start of its engine, `VLLM_ENGINE_READY_TIMEOUT_S`."""
-NODE_SECONDS = 900
-"""Until a new node has GPUs to offer: cluster-autoscaler's `--max-node-provision-time`."""
-IMAGE_SECONDS = 600
-"""Pull of an 11 GB image without SOCI: 4 to 6 minutes published for 15 to 20 GB."""
-SLACK = 3
-
-
-@dataclass(frozen=True)
-class Start:
-    """Seconds of a pod's start, from the size of its weights."""
-
-    expected: int
-    """On a node that holds the image but not the weights."""
-    node: int
-    """Until a new node of the pool runs the image; 0 where none is ever added."""
-    load: int
-    """Budget of the startup probe, and of the engine's own start limit."""
-    deadline: int
-    """Until the rollout counts as failed: a new node, the image, the weights, the load."""
-
-    @property
-    def for_scaling(self) -> int:
-        """What a scaling policy has to reckon with: the next pod may be the first of a new node."""
-        return self.node + self.expected
-
-
-def start(weights_gib: float, node_start: float = 0) -> Start:
-    transfer = weights_gib / GIB_PER_SECOND
-    load = max(LEAST_LOAD_SECONDS, math.ceil(SLACK * (transfer + COMPILE_SECONDS)))
-    return Start(
-        expected=math.ceil(2 * transfer + COMPILE_SECONDS),
-        node=math.ceil(node_start),
-        load=load,
-        deadline=NODE_SECONDS + IMAGE_SECONDS + math.ceil(SLACK * transfer) + load,
-    )
 
 
 @dataclass(frozen=True)
@@ -150,6 +105,8 @@ class Workload:
     """Changes with what the pods read only at their start; rolls them."""
     region: pulumi.Input[str] | None = None
     """Of the weights' bucket; None: the cluster's."""
+    most_replicas: int = 1
+    """As many as scaling may ask for; an update takes longer the more there are."""
     priority: int = 0
     """Above 0: the pods have a PriorityClass of their own."""
     client_namespaces: list[str] = field(default_factory=list[str])
@@ -214,14 +171,10 @@ def pre_stop(seconds: int, last_act: str) -> dict[str, Any]:
 
 
 def probes(health_path: str, start: Start) -> dict[str, Any]:
-    """A busy server is never restarted: the runtime's own watchdog ends a process whose engine is dead or hung."""
+    """Probes of the main container; `start`: how long it may load."""
     check = {"httpGet": {"path": health_path, "port": "http"}}
-    return {
-        "startupProbe": {**check, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": -(-start.load // 10)},
-        "readinessProbe": {**check, "periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": 3},
-        # Three minutes: longer than the watchdog's two.
-        "livenessProbe": {**check, "periodSeconds": 15, "timeoutSeconds": 10, "failureThreshold": 12},
-    }
+    asked = {"startupProbe": startup(start), "readinessProbe": READINESS, "livenessProbe": LIVENESS}
+    return {name: {**check, **probe.fields} for name, probe in asked.items()}
 
 
 def container(work: Workload) -> dict[str, Any]:
@@ -305,10 +258,11 @@ def deployment(work: Workload) -> dict[str, Any]:
     `scaling.max`, so a surge pod would wait for GPUs that only the pod it replaces can free. With one replica a
     rollout is therefore an outage of one start; `scaling.min: 2` avoids it.
     """
+    limit = update_limit(work.start, work.drain, work.most_replicas)
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": work.metadata(annotations={"pulumi.com/timeoutSeconds": str(work.start.deadline + 300)}),
+        "metadata": work.metadata(annotations={"pulumi.com/timeoutSeconds": str(limit)}),
         "spec": {
             "selector": {"matchLabels": work.selector},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
