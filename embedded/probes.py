@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from .api import Manifest
@@ -19,6 +20,9 @@ DEFAULTS = {
     "failureThreshold": 3,
 }
 """Source: Kubernetes API reference, Probe v1 core."""
+EAGER_SECONDS = 1.0
+"""Between looks whether a container that does not serve yet does now. A kubelet waits for the whole period, which is 5 s
+on average with the startup probe of our services, and nobody at this machine has to."""
 KINDS = ("startupProbe", "livenessProbe", "readinessProbe")
 
 
@@ -82,7 +86,16 @@ class Probes:
                 return
             if failures >= probe["failureThreshold"]:
                 self._failed(kind, failures)
-            self._over.wait(max(0.0, probe["periodSeconds"] - (time.monotonic() - begin)))
+            self._wait(probe, begin + probe["periodSeconds"], eager=failures > 0 and kind != "livenessProbe")
+
+    def _wait(self, probe: Manifest, until: float, eager: bool) -> None:
+        """Until the next turn. `eager`: it comes as soon as the answer is yes. No further failures are counted."""
+        while (left := until - time.monotonic()) > 0 and not self._over.is_set():
+            self._over.wait(min(left, EAGER_SECONDS) if eager else left)
+            with suppress(OSError, http.client.HTTPException):
+                if eager:
+                    check(probe, self.reach)
+                    return
 
     def _succeeded(self, kind: str) -> bool:
         """True if this probe has nothing more to do."""
