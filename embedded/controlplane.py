@@ -21,7 +21,7 @@ import yaml
 
 from .certificates import Authority, Pair
 from .ports import allot, free_base
-from .process import PlatformError, Process, stop
+from .process import PlatformError, Process, start_together, stop
 from .tools import provide
 
 SERVICE_RANGE = "10.96.0.0/16"
@@ -69,9 +69,9 @@ class ControlPlane:
         for name, pair in users.items():
             write_kubeconfig(self.home / name, self.url, certificates.ca, pair)
         try:
-            for process in self._processes(binaries, certificates):
-                seconds = process.start()
-                progress(f"{process.name} ready in {seconds:.1f} s")
+            etcd, api_server, *clients = self._processes(binaries, certificates)
+            for together in ([etcd], [api_server], clients):
+                start_together(together, progress)
         except BaseException:
             self.stop()
             raise

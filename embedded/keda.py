@@ -14,7 +14,7 @@ import yaml
 
 from .api import Api, Manifest, condition
 from .controlplane import LOOPBACK, ControlPlane
-from .process import Process, stop
+from .process import Process, start_together, stop
 from .tools import TOOLS, provide
 from .tools.source import go_module
 
@@ -42,9 +42,7 @@ class Keda:
             name = crd["metadata"]["name"]
             api.wait(f"CRD {name} established", lambda name=name: _is_established(api, name))
         try:
-            for process in self._processes():
-                seconds = process.start()
-                progress(f"{process.name} ready in {seconds:.1f} s")
+            start_together(self._processes(), progress)
         except BaseException:
             self.stop()
             raise

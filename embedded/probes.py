@@ -21,8 +21,8 @@ DEFAULTS = {
 }
 """Source: Kubernetes API reference, Probe v1 core."""
 EAGER_SECONDS = 1.0
-"""Between looks whether a container that does not serve yet does now. A kubelet waits for the whole period, which is 5 s
-on average with the startup probe of our services, and nobody at this machine has to."""
+"""Between looks whether a container that does not serve yet does now. A kubelet waits for the whole period: with the
+startup probe of our services that is 5 s on average, which nobody at this machine has to wait for."""
 KINDS = ("startupProbe", "livenessProbe", "readinessProbe")
 
 

@@ -49,8 +49,10 @@ class Process:
         Raises:
             PlatformError: it ended or did not become ready; the end of its log is in the message.
         """
-        begin = time.monotonic()
-        process = self.launch()
+        return self.wait(self.launch(), time.monotonic(), timeout)
+
+    def wait(self, process: subprocess.Popen[bytes], begin: float, timeout: float = 60) -> float:
+        """Waits until what `launch` started at `begin` is ready, as `start` does."""
         while time.monotonic() - begin < timeout:
             if process.poll() is not None:
                 raise PlatformError(f"{self.name} ended with status {process.returncode}.\n{self._tail()}")
@@ -82,6 +84,13 @@ class Process:
     def _tail(self, lines: int = 15) -> str:
         text = self.log.read_text(errors="replace").splitlines()
         return f"The end of {self.log}:\n" + "\n".join(f"  {line}" for line in text[-lines:])
+
+
+def start_together(processes: Iterable[Process], progress: Callable[[str], None]) -> None:
+    """Starts processes that do not wait for each other, and waits for all. Raises `PlatformError`, and leaves the rest."""
+    begin = time.monotonic()
+    for process, running in [(process, process.launch()) for process in processes]:
+        progress(f"{process.name} ready in {process.wait(running, begin):.1f} s")
 
 
 @contextmanager
