@@ -87,7 +87,10 @@ class Process:
 
 
 def start_together(processes: Iterable[Process], progress: Callable[[str], None]) -> None:
-    """Starts processes that do not wait for each other, and waits for all. Raises `PlatformError`, and leaves the rest."""
+    """Starts processes that do not wait for each other, and waits until all are ready.
+
+    Raises `PlatformError`, and then leaves the rest running.
+    """
     begin = time.monotonic()
     for process, running in [(process, process.launch()) for process in processes]:
         progress(f"{process.name} ready in {process.wait(running, begin):.1f} s")
