@@ -1,8 +1,10 @@
 """When a container counts as started and ready."""
 
 import http.client
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -27,6 +29,18 @@ def eventually(condition: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
+@contextmanager
+def watching(probed: dict[str, Any]) -> Iterator[Probes]:
+    """Probes that have ended, threads and all, with the body."""
+    before, watched = set(threading.enumerate()), Probes(probed, NEVER)
+    watched.start()
+    try:
+        yield watched
+    finally:
+        watched.stop()
+        eventually(lambda: set(threading.enumerate()) <= before)
+
+
 def test_a_container_is_ready_soon_after_it_serves_and_looks_between_count_as_no_failure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -40,12 +54,10 @@ def test_a_container_is_ready_soon_after_it_serves_and_looks_between_count_as_no
 
     monkeypatch.setattr(probes, "check", check)
     monkeypatch.setattr(probes, "EAGER_SECONDS", 0.001)
-    watched = Probes(container(), NEVER)
-    watched.start()
-    eventually(lambda: watched.ready)
-    assert watched.started
-    assert not watched.failed
-    watched.stop()
+    with watching(container()) as watched:
+        eventually(lambda: watched.ready)
+        assert watched.started
+        assert not watched.failed
 
 
 def test_a_container_that_does_not_serve_for_as_long_as_it_may_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,9 +66,7 @@ def test_a_container_that_does_not_serve_for_as_long_as_it_may_has_failed(monkey
             raise ConnectionRefusedError(111, "Connection refused")
 
     monkeypatch.setattr(probes, "check", check)
-    watched = Probes(container(periodSeconds=0.01), NEVER)
-    watched.start()
-    eventually(lambda: bool(watched.failed))
+    with watching(container(periodSeconds=0.01)) as watched:
+        eventually(lambda: bool(watched.failed))
     assert watched.failed.startswith("startupProbe: [Errno 111] Connection refused (")
     assert not watched.ready
-    watched.stop()
