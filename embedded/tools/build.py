@@ -55,7 +55,7 @@ def cache_of(command: str, tools_dir: Path) -> Path | None:
     """Folder for what Go compiles here, removed once the tools are there; None: Go's own cache is used as it is.
 
     A developer's cache may hold part of what is to be built, and what it takes from here serves later builds. On a
-    machine where nobody works with Go it would only be gigabytes that nobody asked for (docs/decisions/0012).
+    machine where nobody works with Go it would only be gigabytes that nobody asked for (docs/decisions/0011).
     """
     if os.environ.get("GOCACHE"):
         return None
