@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from io import TextIOWrapper
 from pathlib import Path
 
-from eks_llm.core.inputs import nearest
+from eks_llm.core.problems import nearest
 
 from .process import PlatformError
 

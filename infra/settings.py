@@ -26,8 +26,10 @@ from eks_llm.aws.weights import WeightsSettings
 from eks_llm.catalog.eks import AmiType
 from eks_llm.catalog.images import IMAGES, driver_problem
 from eks_llm.catalog.regions import OTHER_PARTITIONS, REGIONS
-from eks_llm.core.inputs import Arn, InvalidArgs, Model, Name, Problem, nearest, problems, shown, unshown
-from eks_llm.core.names import Tags, name_problem
+from eks_llm.core.addresses import Arn
+from eks_llm.core.model import Model
+from eks_llm.core.names import Name, Tags, name_problem
+from eks_llm.core.problems import InvalidArgs, Problem, nearest, problems, shown, unshown
 from eks_llm.operators.monitoring import MonitoringSettings
 from eks_llm.preflight import check
 from eks_llm.serving.existing_cluster import ExistingClusterSettings, ExistingPool
@@ -433,8 +435,8 @@ def _placement(sections: SimpleNamespace, _region: str) -> Iterator[Problem]:
         if names and service.pool not in names:
             yield Problem(f"{path}.pool", f"no pool {service.pool!r}{nearest(service.pool, names)}")
         if pool := getattr(sections, "gpu_pools", {}).get(service.pool):
-            for key, problem in service.misfits(pool.instance_type):
-                yield Problem(f"{path}.{key}", problem)
+            for fault in service.misfits(pool.instance_type):
+                yield Problem(f"{path}.{fault.where()}", fault.text())
             if problem := service.adapter_problem(name):
                 yield Problem(f"{path}.engine.loraAdapters", problem)
             driver = pool.ami_type.facts.driver if isinstance(pool, PoolSettings) else ""

@@ -16,7 +16,7 @@ from .aws.cluster import SYSTEM_ROOT_GIB, ClusterSettings
 from .aws.network import Nat, NetworkSettings
 from .aws.node_pool import PoolSettings, root_gib, root_throughput
 from .catalog.instances import INSTANCES
-from .core.inputs import Duration
+from .core.quantities import Duration
 from .core.timing import Start, cut_off, drain, provision, start, update_problem
 from .operators.monitoring import MonitoringSettings
 from .serving import scaling

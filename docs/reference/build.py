@@ -25,7 +25,8 @@ from eks_llm.catalog.instances import GPUS, INSTANCES  # noqa: E402
 from eks_llm.catalog.models import MODELS, ModelShape  # noqa: E402
 from eks_llm.catalog.quantization import KV_CACHES, QUANTIZATIONS  # noqa: E402
 from eks_llm.catalog.regions import REGIONS  # noqa: E402
-from eks_llm.core.inputs import Model, Quantity, models_in  # noqa: E402
+from eks_llm.core.model import Model  # noqa: E402
+from eks_llm.core.quantities import Quantity  # noqa: E402
 from settings import EksPlatform, ExistingPlatform, StackService  # noqa: E402
 
 PAGE = Path(__file__).with_name("stack-file.md")
@@ -60,6 +61,13 @@ LISTS = {
 
 PHRASES = {" of `subnet_id`": "", "all keys above but `region`": "all keys above"}
 """What docstrings say of arguments that the program fills in, so that a stack file does not have them."""
+
+
+def models_in(annotation: Any) -> list[type[BaseModel]]:
+    """The models that an annotation mentions."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for arg in get_args(annotation) for model in models_in(arg)]
 
 
 def field_docs(owner: type) -> dict[str, str]:

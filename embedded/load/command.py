@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from eks_llm.core.inputs import Duration
+from eks_llm.core.quantities import Duration
 
 from ..platform import Platform
 from .run import Plan, run

@@ -9,7 +9,7 @@ import pytest
 from eks_llm.aws import cluster as module
 from eks_llm.aws.cluster import Cluster, LogType, admin_key, kubeconfig, support_problem, support_warning
 from eks_llm.aws.node_pool import GpuNodePool
-from eks_llm.core.inputs import InvalidArgs
+from eks_llm.core.problems import InvalidArgs
 from eks_llm.plan.recorder import Recording, Resource, record
 
 ADMIN = "arn:aws:iam::111122223333:role/platform-admin"

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from eks_llm.catalog.models import MODELS
-from eks_llm.core.inputs import Duration
+from eks_llm.core.quantities import Duration
 from eks_llm.core.timing import drain
 from eks_llm.serving.engine import (
     PRESETS,

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 import kubeconfig
-from eks_llm.core.inputs import InvalidArgs
+from eks_llm.core.problems import InvalidArgs
 from eks_llm.plan import render, report
 from eks_llm.plan.diff import compare
 from eks_llm.plan.recorder import SECRET, Recording, record

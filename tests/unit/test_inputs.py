@@ -1,5 +1,6 @@
 """Quantities, names and messages that all components share."""
 
+import re
 from enum import Enum
 from typing import Any
 
@@ -7,23 +8,19 @@ import pulumi
 import pytest
 from pydantic import TypeAdapter, ValidationError, field_validator, model_validator
 
+from eks_llm.aws.cluster import ClusterSettings
 from eks_llm.aws.network import Network
 from eks_llm.aws.node_pool import GpuNodePool, GpuNodePoolArgs, PoolSettings
-from eks_llm.core.inputs import (
-    Arn,
-    Duration,
-    FaultsError,
-    In,
-    InvalidArgs,
-    Model,
-    Name,
-    Size,
-    nearest,
-    problems,
-    unshown,
-    validated,
-)
+from eks_llm.aws.weights import Weights
+from eks_llm.core.addresses import Arn
+from eks_llm.core.faults import Fault, Faults
+from eks_llm.core.model import In, Model
+from eks_llm.core.names import Name
+from eks_llm.core.problems import InvalidArgs, nearest, problems, unshown, validated
+from eks_llm.core.quantities import Duration, Size
 from eks_llm.plan.recorder import record
+from eks_llm.serving.service import InferenceService, ServiceSettings
+from tests.unit.test_service import service_args
 
 
 @pytest.mark.parametrize(
@@ -65,10 +62,10 @@ class Outer(Model):
     value: In[int] = 0
 
 
-def messages(content: dict[str, Any], snake_case: bool = False) -> list[str]:
+def messages(content: dict[str, Any], python: bool = False) -> list[str]:
     with pytest.raises(ValidationError) as error:
         Outer.model_validate(content)
-    return [str(problem) for problem in problems(error.value, Outer, snake_case)]
+    return [str(problem) for problem in problems(error.value, Outer, python)]
 
 
 def test_messages_name_path_value_and_the_nearest_key() -> None:
@@ -128,9 +125,9 @@ class Ranged(Model):
     @model_validator(mode="after")
     def _sound(self) -> "Ranged":
         if self.max_nodes == 1:
-            raise ValueError("maxNodes: 1 does not go with onDemand; set apiKey")
+            raise Fault("max_nodes", "1 does not go with onDemand; set {key.api_key}")
         if self.max_nodes == 2:
-            raise FaultsError("maxNodes: 2 is even", "apiKey: required with maxNodes")
+            raise Faults(Fault("max_nodes", "2 is even"), Fault("api_key", "required with {key.max_nodes}"))
         return self
 
     @field_validator("api_key", mode="before")
@@ -167,7 +164,7 @@ def test_arns_are_of_the_one_partition_that_the_components_write(partition: str)
 
 
 def test_messages_to_python_callers_use_their_names() -> None:
-    assert messages({"inner_part": {}}, snake_case=True) == ["inner_part.max_nodes: required, but missing"]
+    assert messages({"inner_part": {}}, python=True) == ["inner_part.max_nodes: required, but missing"]
 
 
 def test_an_output_is_taken_on_trust_and_a_plain_value_is_checked() -> None:
@@ -218,3 +215,70 @@ def test_outputs_among_the_settings_are_resolved() -> None:
         "us-west-2a": "subnet-a",
         "us-west-2b": "subnet-b",
     }
+
+
+# The caller's own words ---------------------------------------------------------------------------------------------
+
+ADMIN = "arn:aws:iam::111122223333:role/admin"
+ODD = [
+    "supportV2",
+    "SQLAdapter",
+    "maxNumSeqs",
+    "tensorParallel",
+    "OMP_NUM_THREADS",
+    "a: b",
+    "{key.model}",
+    "a[0]",
+    "str",
+]
+"""Words that look like keys, paths, templates or types, and are data."""
+
+
+def refusals(**changes: Any) -> list[str]:
+    """What `InferenceService` says to a Python caller."""
+    with pytest.raises(InvalidArgs) as error:
+        record(lambda: InferenceService("llama", service_args(**changes)))
+    return [message.removeprefix('InferenceService "llama": ') for message in error.value.messages]
+
+
+@pytest.mark.parametrize("word", ODD)
+def test_words_of_a_python_caller_stay_as_they_are(word: str) -> None:
+    assert refusals(engine={"lora_adapters": {word: 5}})[0].startswith(f"engine.lora_adapters.{word}: 5 is not text")
+    assert f"model: {word!r} is not in the catalogue and has no model_shape" in refusals(model=word)[0]
+    assert refusals(quantization=word)[0].startswith(f"quantization: {word!r}: unknown format")
+    assert refusals(model_repository={word: "x"})[0] == f"model_repository: holds no llm/config.pbtxt (it has {word})"
+    readers: Any = {"bucket": "models", "readers": {"llama": word}, "cluster_name": "c", "namespace": "n"}
+    with pytest.raises(InvalidArgs, match=re.escape(f"readers.llama: {word!r}: ")):
+        record(lambda: Weights("w", readers))
+
+
+@pytest.mark.parametrize("word", ["maxNumSeq", "Engine", "modelRepo", "a[0]"])
+def test_an_unknown_key_is_repeated_as_it_was_written(word: str) -> None:
+    assert refusals(**{word: 1})[0].startswith(f"{word}: unknown key")
+
+
+@pytest.mark.parametrize("word", ["supportV2", "eniConfig", "kubeProxy"])
+def test_names_of_add_ons_are_data(word: str) -> None:
+    cluster = {"version": "1.35", "admins": [ADMIN], "addons": {word: "v1"}, "public_access_cidrs": []}
+    with pytest.raises(ValidationError) as error:
+        ClusterSettings.model_validate(cluster)
+    assert [problem.path for problem in problems(error.value, ClusterSettings, python=True)] == [f"addons.{word}"]
+
+
+def test_fields_are_named_as_the_caller_names_them() -> None:
+    engine = {"maxNumBatchedTokens": 8, "maxNumSeqs": 16}
+    settings = {"model": "qwen3-8b", "weights": "s3://models/x/", "pool": "a", "runtime": "triton", "engine": engine}
+    with pytest.raises(ValidationError) as error:
+        ServiceSettings.model_validate(settings)
+    for python, path, key in (
+        (True, "engine.max_num_batched_tokens", "max_num_seqs"),
+        (False, "engine.maxNumBatchedTokens", "maxNumSeqs"),
+    ):
+        (problem,) = problems(error.value, ServiceSettings, python)
+        assert str(problem) == f"{path}: 8 is less than {key} 16, one token each"
+
+
+def test_arguments_that_vllm_may_not_be_given_name_the_setting_for_it() -> None:
+    assert refusals(engine={"extra": {"max_num_seqs": 5}}) == [
+        "engine.extra: max_num_seqs cannot be set here: set engine.max_num_seqs"
+    ]

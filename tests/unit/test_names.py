@@ -7,8 +7,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from eks_llm.aws.cluster import Cluster
 from eks_llm.aws.weights import Weights
-from eks_llm.core.inputs import InvalidArgs
 from eks_llm.core.names import Namespace, Tags
+from eks_llm.core.problems import InvalidArgs
 from eks_llm.plan.recorder import record
 from tests.unit.test_contracts import COMPONENTS
 

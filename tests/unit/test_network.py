@@ -5,7 +5,7 @@ from ipaddress import IPv4Network
 import pytest
 
 from eks_llm.aws.network import AIR_GAPPED_ENDPOINTS, ExistingNetworkArgs, Nat, Network, NetworkArgs, subnet_cidrs
-from eks_llm.core.inputs import InvalidArgs
+from eks_llm.core.problems import InvalidArgs
 from eks_llm.plan.recorder import Recording, record
 
 ZONES = ["us-west-2a", "us-west-2b", "us-west-2c"]

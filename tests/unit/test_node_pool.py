@@ -23,7 +23,8 @@ from eks_llm.aws.node_pool import (
 )
 from eks_llm.catalog.eks import AmiType
 from eks_llm.catalog.instances import INSTANCES
-from eks_llm.core.inputs import InvalidArgs, Size
+from eks_llm.core.problems import InvalidArgs
+from eks_llm.core.quantities import Size
 from eks_llm.plan.recorder import Recording, record
 
 BLOCK = {"kind": "capacityBlock", "id": "cr-0123456789abcdef0"}

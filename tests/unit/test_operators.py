@@ -11,7 +11,8 @@ import yaml
 
 from eks_llm.catalog.charts import CHARTS, CLUSTER_AUTOSCALER, LOAD_BALANCER_POLICY, Crds
 from eks_llm.catalog.eks import KUBERNETES, AmiType
-from eks_llm.core.inputs import InvalidArgs, Size
+from eks_llm.core.problems import InvalidArgs
+from eks_llm.core.quantities import Size
 from eks_llm.operators import gpu_operator, keda, load_balancer, monitoring, node_autoscaler
 from eks_llm.operators.gpu_operator import GpuOperator, Mig, gpu_operator_values
 from eks_llm.operators.keda import Keda

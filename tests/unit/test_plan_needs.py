@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from eks_llm.core.inputs import InvalidArgs, Problem
+from eks_llm.core.problems import InvalidArgs, Problem
 from eks_llm.plan import html, render, report, sections
 from eks_llm.plan.diff import Comparison, figures
 from eks_llm.plan.needs import ServiceFit
@@ -175,7 +175,7 @@ def refusing(tmp_path: Path) -> Path:
     """A program that refuses its stack file."""
     root = stack(tmp_path, "llama-3-8b-instruct")
     (root / "__main__.py").write_text(
-        "from eks_llm.core.inputs import InvalidArgs, Problem\n"
+        "from eks_llm.core.problems import InvalidArgs, Problem\n"
         "raise InvalidArgs('Pulumi.dev.yaml', [Problem('a', 'too large:\\n  1 GiB\\n  2 GiB'), Problem('b', '<x')])\n"
     )
     return root

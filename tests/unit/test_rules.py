@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from eks_llm.core.inputs import InvalidArgs
+from eks_llm.core.problems import InvalidArgs
 from eks_llm.observe import metrics
 from eks_llm.observe.rules import Alert, Severity, duration
 from eks_llm.operators.gpu_operator import DCGM_METRICS

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eks_llm.core.inputs import InvalidArgs
+from eks_llm.core.problems import InvalidArgs
 from eks_llm.plan.recorder import Recording, record
 from eks_llm.serving.scaling import Floor, Scaling, block_warnings, warnings
 from eks_llm.serving.service import InferenceService

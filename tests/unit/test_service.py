@@ -8,8 +8,8 @@ import pulumi
 import pytest
 
 from eks_llm.catalog.images import IMAGES, driver_problem
-from eks_llm.core.inputs import InvalidArgs
 from eks_llm.core.placement import gpu_toleration, node_labels
+from eks_llm.core.problems import InvalidArgs
 from eks_llm.plan.recorder import Recording, record
 from eks_llm.serving.service import InferenceService, bundled_repository
 from eks_llm.serving.workload import share

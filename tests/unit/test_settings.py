@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from eks_llm.catalog.images import IMAGES
-from eks_llm.core.inputs import InvalidArgs
+from eks_llm.core.problems import InvalidArgs
 from eks_llm.operators.monitoring import MonitoringSettings
 from eks_llm.plan.recorder import record
 from settings import EksPlatform, Settings, load

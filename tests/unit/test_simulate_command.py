@@ -127,7 +127,7 @@ def test_recorded_scenarios_are_valid(name: str) -> None:
         ),
         (
             changed("traffic", {"bursts": {"base": 1, "burst": 2, "every": "0s", "length": "0s", "duration": "1h"}}),
-            "every 0ms: at least 1s",
+            "traffic.bursts.every: 0ms: at least 1s",
         ),
         (changed("traffic", {"csv": "none.csv"}), "none.csv: No such file"),
         (changed("service.podStart", "2"), "service.podStart: '2': write a number with a unit"),

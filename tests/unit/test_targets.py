@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from eks_llm.aws.node_pool import PoolSettings
-from eks_llm.core.inputs import InvalidArgs
+from eks_llm.core.problems import InvalidArgs
 from eks_llm.plan.recorder import record
 from eks_llm.preflight import check, node_idle_time, node_start
 from eks_llm.serving.engine import Limits

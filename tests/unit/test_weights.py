@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from eks_llm.aws.weights import Weights, read_policy
-from eks_llm.core.inputs import InvalidArgs
+from eks_llm.core.problems import InvalidArgs
 from eks_llm.core.s3 import uri_problem
 from eks_llm.plan.recorder import Recording, record
 

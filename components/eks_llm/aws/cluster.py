@@ -15,10 +15,13 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from ..catalog.eks import CONTROL_PLANE_USD, KUBERNETES, AmiType, architecture
 from ..catalog.instances import INSTANCES
+from ..core.addresses import Arn, Cidr
+from ..core.faults import Fault
 from ..core.identity import pod_identity_trust, service_trust
-from ..core.inputs import Arn, Cidr, In, Model, component_inputs, nearest
+from ..core.model import In, Model, component_inputs
 from ..core.names import Tags, checked
 from ..core.placement import gpu_toleration
+from ..core.problems import nearest
 from .nodes import METADATA_OPTIONS, NODES_LIMIT, REPAIR, release_problem, root_volume, tag_specifications
 from .options import expendable
 
@@ -180,16 +183,20 @@ class ClusterSettings(Model):
     @model_validator(mode="after")
     def _closed(self) -> "ClusterSettings":
         if len(self.public_access_cidrs) > PUBLIC_RANGES:
-            raise ValueError(
-                f"publicAccessCidrs: {len(self.public_access_cidrs)} ranges; EKS takes at most {PUBLIC_RANGES}, so "
-                "join neighbours"
+            raise Fault(
+                "public_access_cidrs",
+                "{count} ranges; EKS takes at most {most}, so join neighbours",
+                count=len(self.public_access_cidrs),
+                most=PUBLIC_RANGES,
             )
         ranges = sorted(collapse_addresses(self.public_access_cidrs), key=lambda cidr: cidr.prefixlen)
         if sum(cidr.num_addresses for cidr in ranges) > OPEN_ADDRESSES and not self.accept_open_endpoint:
             widest = ", ".join(map(str, ranges[:3])) + (", …" if ranges[3:] else "")
-            raise ValueError(
-                f"publicAccessCidrs: {widest} opens the API server to the internet; list the ranges of your "
-                "offices and runners, or set acceptOpenEndpoint: true"
+            raise Fault(
+                "public_access_cidrs",
+                "{widest} opens the API server to the internet; list the ranges of your offices and runners, or set "
+                "{key.accept_open_endpoint}: true",
+                widest=widest,
             )
         return self
 
@@ -198,15 +205,19 @@ class ClusterSettings(Model):
         known = KUBERNETES[self.version].addons
         for name, build in self.addons.items():
             if name not in known:
-                raise ValueError(f"addons.{name}: not an add-on of this cluster{nearest(name, list(known))}")
+                hint = nearest(name, list(known))
+                raise Fault("addons", "not an add-on of this cluster{hint}", at=name, hint=hint)
             if not re.fullmatch(r"v\d+\.\d+\.\d+-eksbuild\.\d+", build):
-                raise ValueError(f"addons.{name}: {build!r} is not a build such as {known[name]}")
+                raise Fault(
+                    "addons", "{build!r} is not a build such as {known}", at=name, build=build, known=known[name]
+                )
         proxy = self.addons.get("kube-proxy", f"v{self.version}.")
         if not proxy.startswith(f"v{self.version}."):
-            raise ValueError(f"addons.kube-proxy: {proxy!r} is not a build for Kubernetes {self.version}")
+            text = "{build!r} is not a build for Kubernetes {version}"
+            raise Fault("addons", text, at="kube-proxy", build=proxy, version=self.version)
         release = self.system_nodes.ami_release
         if release and (problem := release_problem(release, self.version)):
-            raise ValueError(f"systemNodes.amiRelease: {problem}")
+            raise Fault("system_nodes.ami_release", "{problem}", problem=problem)
         return self
 
 

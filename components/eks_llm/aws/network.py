@@ -10,8 +10,11 @@ import pulumi_aws as aws
 from pydantic import field_validator, model_validator
 
 from ..catalog.regions import OTHER_PARTITIONS, REGIONS
-from ..core.inputs import Cidr, In, Model, component_inputs, nearest
+from ..core.addresses import Cidr
+from ..core.faults import Fault
+from ..core.model import In, Model, component_inputs
 from ..core.names import checked
+from ..core.problems import nearest
 from .options import expendable
 
 # Arguments ----------------------------------------------------------------------------------------------------------
@@ -114,14 +117,18 @@ class NetworkSettings(Model):
     @model_validator(mode="after")
     def _two_zones(self) -> "NetworkSettings":
         if self.existing and self.model_fields_set - {"existing", "region"}:
-            raise ValueError("existing excludes zones, cidr, nat and interfaceEndpoints: that VPC is used as it is")
+            raise Fault(
+                "", "existing excludes zones, cidr, nat and {key.interface_endpoints}: that VPC is used as it is"
+            )
         if len(self.zone_names) < 2:
-            zones = "existing.privateSubnetIds" if self.existing else "zones"
-            raise ValueError(f"{zones}: {len(self.zone_names)} zone(s) given; EKS needs subnets in at least two zones")
+            zones = "existing.private_subnet_ids" if self.existing else "zones"
+            text = "{count} zone(s) given; EKS needs subnets in at least two zones"
+            raise Fault(zones, text, count=len(self.zone_names))
         if self.nat is Nat.NONE and not self.existing:
             missing = [name for name in AIR_GAPPED_ENDPOINTS if name not in self.interface_endpoints]
             if missing:
-                raise ValueError(f"nat: none leaves nodes without {', '.join(missing)}; add them to interfaceEndpoints")
+                text = "none leaves nodes without {missing}; add them to {key.interface_endpoints}"
+                raise Fault("nat", text, missing=", ".join(missing))
         return self
 
     @property

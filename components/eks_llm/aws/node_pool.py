@@ -15,9 +15,12 @@ from pydantic import AwareDatetime, Field, field_validator, model_validator
 
 from ..catalog.eks import KUBERNETES, AmiType, architecture
 from ..catalog.instances import INSTANCES, InstanceType
-from ..core.inputs import Duration, In, Model, Size, component_inputs, nearest
+from ..core.faults import Fault
+from ..core.model import In, Model, component_inputs
 from ..core.names import Tags, checked
 from ..core.placement import GPU_RESOURCE, node_labels
+from ..core.problems import nearest
+from ..core.quantities import Duration, Size
 from ..core.timing import LONGEST_NODE_START_SECONDS, NODE_START_SECONDS
 from .nodes import METADATA_OPTIONS, NODES_LIMIT, REPAIR, release_problem, root_volume, tag_specifications
 
@@ -129,7 +132,7 @@ class Capacity(Model):
                 f"{self.id!r} is not the id of a capacity reservation or block such as cr-0123456789abcdef0"
             )
         if self.ends_at and self.kind is not CapacityKind.CAPACITY_BLOCK:
-            raise ValueError(f"endsAt belongs to capacityBlock; {self.kind.value} has no end")
+            raise Fault("", "{key.ends_at} belongs to capacityBlock; {kind} has no end", kind=self.kind.value)
         return self
 
 
@@ -194,24 +197,26 @@ class PoolSettings(Model):
     @model_validator(mode="after")
     def _image_fits(self) -> "PoolSettings":
         if problem := image_problem(self.instance_type, self.ami_type):
-            raise ValueError(problem)
+            raise problem
         return self
 
     @model_validator(mode="after")
     def _interconnect(self) -> "PoolSettings":
         if self.efa and not self.instance.efa:
-            raise ValueError(f"efa: {self.instance_type} has no EFA interface")
+            raise Fault("efa", "{instance_type} has no EFA interface", instance_type=self.instance_type)
         if self.placement_group and self.capacity.reserved:
-            raise ValueError(
-                f"placementGroup: {self.capacity.kind.value} capacity that was not bought in that group cannot be "
-                "launched in it, and EC2 answers InsufficientInstanceCapacity; leave placementGroup out"
+            raise Fault(
+                "placement_group",
+                "{kind} capacity that was not bought in that group cannot be launched in it, and EC2 answers "
+                "InsufficientInstanceCapacity; leave {key.placement_group} out",
+                kind=self.capacity.kind.value,
             )
         return self
 
     @model_validator(mode="after")
     def _block_starts_empty(self) -> "PoolSettings":
         if self.capacity.kind is CapacityKind.CAPACITY_BLOCK and self.nodes.min:
-            raise ValueError("nodes.min: set 0 with a capacityBlock; nodes can only be launched while the block lasts")
+            raise Fault("nodes.min", "set 0 with a capacityBlock; nodes can only be launched while the block lasts")
         return self
 
     @property
@@ -236,11 +241,11 @@ class _GpuNodePool(PoolSettings):
     @model_validator(mode="after")
     def _release_fits(self) -> "_GpuNodePool":
         if self.kubernetes_version not in KUBERNETES:
-            raise ValueError(f"kubernetes_version: {self.kubernetes_version!r} is not in the catalogue")
+            raise Fault("kubernetes_version", "{version!r} is not in the catalogue", version=self.kubernetes_version)
         if problem := release_problem(self.release, self.kubernetes_version):
-            raise ValueError(f"amiRelease: {problem}")
+            raise Fault("ami_release", "{problem}", problem=problem)
         if self.efa and self.vpc_id is None:
-            raise ValueError("vpc_id: required with efa, whose interfaces need a security group of their own")
+            raise Fault("vpc_id", "required with efa, whose interfaces need a security group of their own")
         return self
 
     @property
@@ -251,22 +256,31 @@ class _GpuNodePool(PoolSettings):
 # Builders -----------------------------------------------------------------------------------------------------------
 
 
-def image_problem(instance_type: str, ami: AmiType) -> str | None:
+def image_problem(instance_type: str, ami: AmiType) -> Fault | None:
     """Why nodes of this type cannot run this image; None if they can."""
     facts, cpu, needed = ami.facts, architecture(instance_type), INSTANCES[instance_type].minimum_driver
     if not facts.nvidia:
-        return f"amiType: {ami.value} has no NVIDIA driver, and {instance_type} has GPUs; use AL2023_x86_64_NVIDIA"
+        text = "{ami} has no NVIDIA driver, and {type} has GPUs; use AL2023_x86_64_NVIDIA"
+        return Fault("ami_type", text, ami=ami.value, type=instance_type)
     if facts.architecture != cpu:
-        return f"amiType: {ami.value} is an {facts.architecture} image, and {instance_type} is {cpu}"
+        text = "{ami} is an {image} image, and {type} is {cpu}"
+        return Fault("ami_type", text, ami=ami.value, image=facts.architecture, type=instance_type, cpu=cpu)
     if not facts.nodeadm:
-        return (
-            f"amiType: {ami.value} does not read nodeadm's NodeConfig, so the instance-store disks would not be "
-            "mounted where weights go; use AL2023_x86_64_NVIDIA"
+        return Fault(
+            "ami_type",
+            "{ami} does not read nodeadm's NodeConfig, so the instance-store disks would not be mounted where weights "
+            "go; use AL2023_x86_64_NVIDIA",
+            ami=ami.value,
         )
     if needed and int(facts.driver.split(".", maxsplit=1)[0]) < needed:
-        return (
-            f"instanceType: {instance_type} needs NVIDIA driver {needed} or later; {ami.value} carries {facts.driver} "
-            "(amazon-eks-ami, doc/usage/g7-ami.md, builds an image that does; pools of own images are not supported)"
+        return Fault(
+            "instance_type",
+            "{type} needs NVIDIA driver {needed} or later; {ami} carries {driver} (amazon-eks-ami, "
+            "doc/usage/g7-ami.md, builds an image that does; pools of own images are not supported)",
+            type=instance_type,
+            needed=needed,
+            ami=ami.value,
+            driver=facts.driver,
         )
     return None
 

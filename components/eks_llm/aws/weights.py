@@ -7,9 +7,11 @@ import pulumi
 import pulumi_aws as aws
 from pydantic import AfterValidator, model_validator
 
+from ..core.addresses import Arn
+from ..core.faults import Fault
 from ..core.identity import pod_identity_trust, policy
-from ..core.inputs import Arn, In, Model, Name, component_inputs
-from ..core.names import check_name, checked
+from ..core.model import In, Model, component_inputs
+from ..core.names import Name, check_name, checked
 from ..core.s3 import bucket_problem, uri_problem
 from .options import expendable
 
@@ -63,7 +65,8 @@ class WeightsSettings(Model):
     @model_validator(mode="after")
     def _destroys_its_own_only(self) -> "WeightsSettings":
         if self.force_destroy and not self.create:
-            raise ValueError("forceDestroy: true with create: false; a bucket made elsewhere is never destroyed here")
+            text = "true with create: false; a bucket made elsewhere is never destroyed here"
+            raise Fault("force_destroy", text)
         return self
 
 
@@ -76,7 +79,7 @@ class _Weights(WeightsSettings):
     def _readable(self) -> "_Weights":
         for service, uri in self.readers.items():
             if problem := uri_problem(uri, self.bucket):
-                raise ValueError(f"readers.{service}: {uri!r}: {problem}")
+                raise Fault("readers", "{uri!r}: {problem}", at=service, uri=uri, problem=problem)
         return self
 
 

@@ -4,6 +4,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from ..core.faults import Fault
 from ._load import Fact, load
 
 Count = Annotated[int, Field(ge=1, le=10**7)]
@@ -63,16 +64,16 @@ class ModelShape(Fact):
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.heads % self.kv_heads:
-            raise ValueError(f"kvHeads: {self.kv_heads} does not divide the {self.heads} heads")
+            raise Fault("kv_heads", "{kv} does not divide the {all} heads", kv=self.kv_heads, all=self.heads)
         for name, part, whole, most in (
-            ("windowLayers", self.window_layers, "layers", self.layers),
-            ("denseLayers", self.dense_layers, "layers", self.layers),
-            ("activeExperts", self.active_experts, "experts", self.experts),
+            ("window_layers", self.window_layers, "layers", self.layers),
+            ("dense_layers", self.dense_layers, "layers", self.layers),
+            ("active_experts", self.active_experts, "experts", self.experts),
         ):
             if part > most:
-                raise ValueError(f"{name}: {part} is more than the {most} {whole}")
+                raise Fault(name, "{part} is more than the {most} {whole}", part=part, most=most, whole=whole)
         if self.experts and not self.active_experts:
-            raise ValueError(f"activeExperts: 0 of {self.experts} experts; say how many one token takes")
+            raise Fault("active_experts", "0 of {count} experts; say how many one token takes", count=self.experts)
         return self
 
 

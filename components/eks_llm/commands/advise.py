@@ -59,7 +59,7 @@ def advise(
 
 def _model(model: str) -> tuple[str, Any]:
     from ..catalog.models import MODELS
-    from ..core.inputs import nearest
+    from ..core.problems import nearest
     from ..sizing.shape import from_config
 
     if model in MODELS:
@@ -84,7 +84,7 @@ def _tokens(option: str, text: str) -> tuple[int, int]:
 
 
 def _seconds(option: str, text: str | None) -> float | None:
-    from ..core.inputs import Duration
+    from ..core.quantities import Duration
 
     if text is None:
         return None

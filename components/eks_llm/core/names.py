@@ -1,4 +1,6 @@
-"""Names that a component is given, and what AWS and Kubernetes make of them: `checked`, `Namespace`, `Tags`."""
+"""Names that a component is given, and what AWS and Kubernetes make of them: `checked`, `Name`, `Namespace`,
+`Tags`.
+"""
 
 import re
 from collections.abc import Mapping
@@ -7,9 +9,29 @@ from typing import Annotated, Any, TypeVar
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
-from .inputs import InvalidArgs, Model, Name, Problem, validated
+from .model import Model
+from .problems import InvalidArgs, Problem, validated
 
 M = TypeVar("M", bound=Model)
+
+NAME_LIMIT = 40
+"""Longest name of a pool or service: derived names (`keda-hpa-…`, Pod hashes) must stay within Kubernetes' 63."""
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", value):
+        raise PydanticCustomError(
+            "name", "a name has lower-case letters a-z, digits and '-', begins with a letter and does not end with '-'"
+        )
+    if len(value) > NAME_LIMIT:
+        raise PydanticCustomError(
+            "name", "{length} characters; a name has at most {limit}", {"length": len(value), "limit": NAME_LIMIT}
+        )
+    return value
+
+
+Name = Annotated[str, AfterValidator(_name)]
+"""A DNS label that leaves room for what Kubernetes and KEDA append."""
 
 ROLE_NAME_LIMIT = 64
 """Longest name of an IAM role, characters. Source: IAM user guide, "IAM and AWS STS quotas"."""

@@ -8,8 +8,8 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from ..core.cron import Schedule
-from ..core.inputs import nearest
 from ..core.placement import GPU_RESOURCE, POOL_LABEL
+from ..core.problems import nearest
 from ..simulate.hpa import TOLERANCE, Hpa, MetricType, Policy, PolicyType, Rules, SelectPolicy, Spec
 from . import prometheus
 from .cluster import ClusterError, Read

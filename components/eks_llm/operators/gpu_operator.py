@@ -8,7 +8,7 @@ from pulumi_kubernetes.helm.v3 import Release
 from pydantic import field_validator
 
 from ..catalog.eks import AMI_TYPES, AmiFacts, AmiType
-from ..core.inputs import Model
+from ..core.model import Model
 from ..core.names import checked
 from ..core.placement import POOL_LABEL, gpu_toleration
 from ._helm import PodSecurity, namespace, release

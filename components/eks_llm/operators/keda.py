@@ -5,7 +5,7 @@ from typing import Any, NotRequired, TypedDict
 import pulumi
 from pulumi_kubernetes.helm.v3 import Release
 
-from ..core.inputs import Model
+from ..core.model import Model
 from ..core.names import checked
 from ._helm import PodSecurity, namespace, release
 

@@ -8,7 +8,7 @@ from pulumi_kubernetes.helm.v3 import Release
 
 from ..catalog.charts import CHARTS, KUBECTL_IMAGE, LOAD_BALANCER_POLICY
 from ..core.identity import policy
-from ..core.inputs import In, Model
+from ..core.model import In, Model
 from ..core.names import checked
 from ._helm import release
 from ._identity import pod_identity

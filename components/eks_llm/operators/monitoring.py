@@ -9,8 +9,9 @@ import pulumi_kubernetes as k8s
 from pulumi_kubernetes.helm.v3 import Release
 from pydantic import AwareDatetime, Field, field_validator
 
-from ..core.inputs import In, Model, Size, component_inputs
+from ..core.model import In, Model, component_inputs
 from ..core.names import checked
+from ..core.quantities import Size
 from ..observe.dashboards import sidecar
 from ..observe.dashboards.autoscaling import autoscaling
 from ..observe.dashboards.cold_start import cold_start

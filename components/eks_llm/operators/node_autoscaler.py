@@ -8,8 +8,9 @@ from pydantic import field_validator
 
 from ..catalog.charts import CLUSTER_AUTOSCALER
 from ..core.identity import policy
-from ..core.inputs import Duration, In, Model
+from ..core.model import In, Model
 from ..core.names import checked
+from ..core.quantities import Duration
 from ..core.timing import provision
 from ._helm import release
 from ._identity import pod_identity

@@ -15,7 +15,7 @@ from typing import Any, cast
 import pulumi
 import yaml
 
-from ..core.inputs import InvalidArgs, nearest
+from ..core.problems import InvalidArgs, nearest
 from ..sizing.own_prices import OwnPrices
 from ..sizing.own_prices import read as read_prices
 from .recorder import SECRET, Recording, record

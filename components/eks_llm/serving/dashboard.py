@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ..core.inputs import Duration
+from ..core.quantities import Duration
 from ..observe.dashboards import sidecar
 from ..observe.dashboards.service import Service, service
 from ..observe.rules import RUNBOOKS

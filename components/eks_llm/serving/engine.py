@@ -14,7 +14,10 @@ from pydantic import Field, field_validator, model_validator
 
 from ..catalog.models import ModelShape
 from ..catalog.quantization import KV_CACHES
-from ..core.inputs import Duration, Model, nearest
+from ..core.faults import Fault
+from ..core.model import Model
+from ..core.problems import nearest
+from ..core.quantities import Duration
 from ..core.timing import STALL_SECONDS, Drain
 
 # Arguments ----------------------------------------------------------------------------------------------------------
@@ -121,25 +124,25 @@ LONGEST_REQUEST = 24 * 3600
 
 NOT_EXTRA = {
     "disable_log_stats": "metrics need the statistics",
-    "enable_lora": "set engine.loraAdapters",
-    "gpu_memory_utilization": "set engine.gpuMemoryUtilization",
-    "kv_cache_dtype": "set engine.kvCacheDtype",
-    "enable_prefix_caching": "set engine.enablePrefixCaching",
-    "lora_modules": "set engine.loraAdapters",
-    "max_lora_rank": "set engine.maxLoraRank",
-    "max_loras": "set engine.loraAdapters",
-    "max_model_len": "set engine.maxModelLen",
-    "max_num_batched_tokens": "set engine.maxNumBatchedTokens",
-    "max_num_seqs": "set engine.maxNumSeqs",
-    "model": "set weights",
-    "pipeline_parallel_size": "set pipelineParallel",
+    "enable_lora": "set {key.engine.lora_adapters}",
+    "gpu_memory_utilization": "set {key.engine.gpu_memory_utilization}",
+    "kv_cache_dtype": "set {key.engine.kv_cache_dtype}",
+    "enable_prefix_caching": "set {key.engine.enable_prefix_caching}",
+    "lora_modules": "set {key.engine.lora_adapters}",
+    "max_lora_rank": "set {key.engine.max_lora_rank}",
+    "max_loras": "set {key.engine.lora_adapters}",
+    "max_model_len": "set {key.engine.max_model_len}",
+    "max_num_batched_tokens": "set {key.engine.max_num_batched_tokens}",
+    "max_num_seqs": "set {key.engine.max_num_seqs}",
+    "model": "set {key.weights}",
+    "pipeline_parallel_size": "set {key.pipeline_parallel}",
     "served_model_name": "it is the service's name",
-    "shutdown_timeout": "it follows from limits.requestTimeout",
-    "speculative_config": "set engine.speculative",
+    "shutdown_timeout": "it follows from {key.limits.request_timeout}",
+    "speculative_config": "set {key.engine.speculative}",
     "stat_loggers": "metrics need the statistics",
-    "tensor_parallel_size": "set tensorParallel",
+    "tensor_parallel_size": "set {key.tensor_parallel}",
 }
-"""vLLM arguments that `extra` may not hold, and why."""
+"""vLLM arguments that `extra` may not hold, and why, as templates of a `Fault`."""
 SERVER_ARGS = re.compile(
     "host|port|uds|api_key|api_server_count|headless|config|root_path|middleware|grpc|hf_token|tool_parser_plugin|log_config_file"
     "|allow_credentials|allowed_(origins|methods|headers)|disable_access_log_for_endpoints|disable_fastapi_docs"
@@ -213,7 +216,7 @@ class Engine(Model):
             if not re.fullmatch(r"[a-z][a-z0-9_]*", key):
                 raise ValueError(f"{key!r} is not spelt as vLLM spells arguments, e.g. scheduling_policy")
             if key in NOT_EXTRA:
-                raise ValueError(f"{key} cannot be set here: {NOT_EXTRA[key]}")
+                raise Fault("", "{argument} cannot be set here: " + NOT_EXTRA[key], argument=key)
             if SERVER_ARGS.fullmatch(key):
                 raise ValueError(f"{key} cannot be set here: it belongs to the server around the engine")
             if value is None:

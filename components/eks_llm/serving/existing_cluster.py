@@ -11,8 +11,9 @@ import pulumi_kubernetes as k8s
 from pydantic import AfterValidator, Field, field_validator
 
 from ..catalog.instances import INSTANCES, InstanceType
-from ..core.inputs import In, InvalidArgs, Model, Name, Problem, component_inputs, nearest
-from ..core.names import Namespace, checked
+from ..core.model import In, Model, component_inputs
+from ..core.names import Name, Namespace, checked
+from ..core.problems import InvalidArgs, Problem, nearest
 
 # Arguments ----------------------------------------------------------------------------------------------------------
 

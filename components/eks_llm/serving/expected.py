@@ -4,7 +4,7 @@ from typing import NotRequired, TypedDict
 
 from pydantic import Field
 
-from ..core.inputs import Model
+from ..core.model import Model
 
 
 class ExpectedArgs(TypedDict):

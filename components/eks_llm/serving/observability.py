@@ -4,7 +4,8 @@ from typing import Any, NotRequired, TypedDict
 
 from pydantic import ValidationInfo, field_validator
 
-from ..core.inputs import Duration, Model
+from ..core.model import Model
+from ..core.quantities import Duration
 from ..observe import metrics
 from .workload import Workload
 

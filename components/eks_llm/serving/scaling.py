@@ -17,7 +17,9 @@ import pulumi
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from ..core.cron import Schedule
-from ..core.inputs import Duration, Model
+from ..core.faults import Fault
+from ..core.model import Model
+from ..core.quantities import Duration
 from ..observe.metrics import demand, kv_percent
 from .workload import Workload
 
@@ -176,16 +178,16 @@ class Scaling(Model):
     @model_validator(mode="after")
     def _complete(self) -> "Scaling":
         if self.min == 0 and not self.front_door:
-            raise ValueError(
-                "min: 0: at least 1 without frontDoor: the metrics that scale a service come from its pods, so 0 would "
-                "never wake up"
+            raise Fault(
+                "min",
+                "0: at least 1 without {key.front_door}: the metrics that scale a service come from its pods, so 0 "
+                "would never wake up",
             )
         if self.max == 0:
-            raise ValueError("max: 0: at least 1")
+            raise Fault("max", "0: at least 1")
         if self.front_door and not self.requests_per_replica:
-            raise ValueError(
-                "frontDoor.requestsPerReplica: required without capacity, the rate that a replica can answer"
-            )
+            text = "required without capacity, the rate that a replica can answer"
+            raise Fault("front_door.requests_per_replica", text)
         return self
 
     @property

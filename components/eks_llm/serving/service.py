@@ -10,13 +10,17 @@ from typing import Any, NotRequired, TypedDict, cast
 import pulumi
 import pulumi_kubernetes as k8s
 from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic.alias_generators import to_snake
 
 from ..catalog.images import IMAGES
 from ..catalog.instances import GPUS, INSTANCES
 from ..catalog.models import MODELS, ModelShape
 from ..catalog.quantization import QUANTIZATIONS
-from ..core.inputs import Duration, FaultsError, In, InvalidArgs, Model, Name, Problem, component_inputs, nearest
-from ..core.names import Namespace, checked
+from ..core.faults import Fault, Faults
+from ..core.model import In, Model, component_inputs
+from ..core.names import Name, Namespace, checked
+from ..core.problems import InvalidArgs, Problem, nearest
+from ..core.quantities import Duration
 from ..core.s3 import uri_problem
 from ..core.timing import drain, start
 from ..observe.rules import RUNBOOKS
@@ -190,20 +194,23 @@ class ServiceSettings(Model):
     def _fits_the_model(self) -> "ServiceSettings":
         if not self.model_shape and self.model not in MODELS:
             hint = nearest(self.model, list(MODELS))
-            raise ValueError(f"model: {self.model!r} is not in the catalogue and has no modelShape{hint}")
+            text = "{model!r} is not in the catalogue and has no {key.model_shape}{hint}"
+            raise Fault("model", text, model=self.model, hint=hint)
         if (length := self.engine.max_model_len or 0) > self.shape.max_position:
-            raise ValueError(
-                f"engine.maxModelLen: {length} is more than {self.model} was trained for ({self.shape.max_position})"
-            )
+            text = "{length} is more than {model} was trained for ({most})"
+            most = self.shape.max_position
+            raise Fault("engine.max_model_len", text, length=length, model=self.model, most=most)
         tokens, sequences = max_num_batched_tokens(self.engine, self.profile), max_num_seqs(self.engine, self.profile)
         if tokens < sequences:
-            raise ValueError(
-                f"engine.maxNumBatchedTokens: {tokens} is less than maxNumSeqs {sequences}, one token each"
-            )
+            text = "{tokens} is less than {key.max_num_seqs} {sequences}, one token each"
+            raise Fault("engine.max_num_batched_tokens", text, tokens=tokens, sequences=sequences)
         if (in_flight := self.scaling.in_flight(sequences)) > sequences:
-            raise ValueError(
-                f"scaling.inFlightPerReplica: {in_flight} is more than a replica runs at once (engine.maxNumSeqs "
-                f"{sequences}): requests would wait before another replica starts"
+            raise Fault(
+                "scaling.in_flight_per_replica",
+                "{in_flight} is more than a replica runs at once ({key.engine.max_num_seqs} {sequences}): requests "
+                "would wait before another replica starts",
+                in_flight=in_flight,
+                sequences=sequences,
             )
         return self
 
@@ -211,10 +218,12 @@ class ServiceSettings(Model):
     def _expects_what_can_be(self) -> "ServiceSettings":
         replicas, low, high = self.expected.replicas, self.scaling.min, self.scaling.max
         if replicas is not None and not low <= replicas <= high:
-            raise ValueError(f"expected.replicas: {replicas:g} is not from scaling.min {low} to scaling.max {high}")
+            text = "{replicas:g} is not from scaling.min {low} to scaling.max {high}"
+            raise Fault("expected.replicas", text, replicas=replicas, low=low, high=high)
         tokens, longest = self.expected.tokens_per_request or 0, max_model_len(self.engine, self.shape)
         if tokens > longest:
-            raise ValueError(f"expected.tokensPerRequest: {tokens} is more than the longest request of {longest}")
+            text = "{tokens} is more than the longest request of {longest}"
+            raise Fault("expected.tokens_per_request", text, tokens=tokens, longest=longest)
         return self
 
     @property
@@ -275,15 +284,15 @@ class ServiceSettings(Model):
             return f"{service!r} is the service's own name, by which requests ask for the model itself"
         return None
 
-    def misfits(self, instance_type: str) -> Iterator[tuple[str, str]]:
-        """Why the service cannot run on nodes of this type: the key at fault, and a message."""
+    def misfits(self, instance_type: str) -> Iterator[Fault]:
+        """Why the service cannot run on nodes of this type."""
         instance = INSTANCES[instance_type]
         problem = parallelism.problem(self.shape, self.tensor_parallel, instance, self.pipeline_parallel)
         if problem:
-            yield "tensorParallel", problem
+            yield Fault("tensor_parallel", "{problem}", problem=problem)
         for finding in validity.problems(self.shape, GPUS[instance.gpu], self.quantization, self.engine.kv_cache_dtype):
             if finding.error:
-                yield finding.path, finding.message
+                yield Fault(to_snake(finding.path), "{message}", message=finding.message)
 
 
 class _InferenceService(ServiceSettings):
@@ -302,9 +311,10 @@ class _InferenceService(ServiceSettings):
     @classmethod
     def _known_namespace(cls, args: Any) -> Any:
         if isinstance(args, Mapping) and isinstance(cast(Mapping[str, Any], args).get("namespace"), pulumi.Output):
-            raise ValueError(
-                "namespace: an output, and it must be known at preview; give its name as text, and let depends_on name "
-                "the Namespace"
+            raise Fault(
+                "namespace",
+                "an output, and it must be known at preview; give its name as text, and let depends_on name the "
+                "Namespace",
             )
         return args
 
@@ -324,11 +334,11 @@ class _InferenceService(ServiceSettings):
 
     @model_validator(mode="after")
     def _runs_there(self) -> "_InferenceService":
-        found = [f"{key}: {message}" for key, message in self.misfits(self.instance_type)]
+        found = list(self.misfits(self.instance_type))
         if self.api_key_secret and self.api_key is None:
-            found.append("apiKey: required with apiKeySecret, the value that this config key holds")
+            found.append(Fault("api_key", "required with {key.api_key_secret}, the value that this config key holds"))
         if found:
-            raise FaultsError(*found)
+            raise Faults(*found)
         return self
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..core.inputs import Problem
+from ..core.problems import Problem
 from ..sizing.replica import Capacity
 from .advice import advice, capacity
 from .keda import Autoscaler

@@ -12,7 +12,10 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from ..catalog.images import IMAGES
 from ..catalog.instances import GPUS, INSTANCES
 from ..catalog.models import MODELS
-from ..core.inputs import Duration, Model, Problem, nearest, problems
+from ..core.faults import Fault
+from ..core.model import Model
+from ..core.problems import Problem, nearest, problems
+from ..core.quantities import Duration
 from ..serving.engine import Limits
 from ..serving.observability import Slo as SloSettings
 from ..serving.scaling import Scaling, spec
@@ -105,7 +108,7 @@ class Bursts(Model):
         if self.length > self.every:
             raise ValueError(f"length {self.length} is more than every {self.every}: bursts would overlap")
         if self.every < 1:
-            raise ValueError(f"every {self.every}: at least 1s")
+            raise Fault("every", "{every}: at least 1s", every=self.every)
         return self
 
     def rates(self) -> shapes.Rates:

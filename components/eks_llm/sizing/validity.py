@@ -59,7 +59,7 @@ def _cache(gpu: Gpu, kv_cache_dtype: str, path: str) -> list[Finding]:
         return []
     needs = _needs(gpu, f"a {kv_cache_dtype} KV cache", facts.min_compute_capability)
     instead = " or ".join(facts.alternatives) or "float16"
-    return [Finding(key, f"{needs}; use {instead} and, for room, a smaller maxModelLen or more GPUs", error=True)]
+    return [Finding(key, f"{needs}; use {instead} and, for room, a shorter longest request or more GPUs", error=True)]
 
 
 def _needs(gpu: Gpu, what: str, capability: str) -> str:
