@@ -1,10 +1,15 @@
 """The instance catalogue against AWS's own figures and rules."""
 
-import pytest
+from pathlib import Path
 
+import pytest
+import yaml
+
+from eks_llm.catalog import _load
 from eks_llm.catalog.instances import GPUS, INSTANCES, QUOTAS
 from eks_llm.catalog.models import MODELS
 from eks_llm.catalog.quantization import KV_CACHES, QUANTIZATIONS
+from eks_llm.sizing.weights import weights_gib
 
 
 @pytest.mark.parametrize("name", INSTANCES)
@@ -69,3 +74,56 @@ def test_formats_refer_to_formats():
     for cache in KV_CACHES.values():
         assert set(cache.alternatives) <= set(KV_CACHES)
     assert {shape.native_quantization for shape in MODELS.values()} <= {"", *QUANTIZATIONS}
+
+
+# Prices -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", INSTANCES)
+def test_a_gib_of_gpu_memory_costs_what_it_does_elsewhere(name: str):
+    """From 3.4 cents an hour (g6) to 11 (g7) on EC2's price list of 2026; a price ten times off is outside."""
+    instance = INSTANCES[name]
+    held = instance.gpus * GPUS[instance.gpu].visible_gib
+    for region, usd in instance.on_demand_usd.items():
+        assert 0.03 < usd / held < 0.14, f"{name} in {region}: {usd / held:.3f} USD per GiB and hour"
+    for usd in (*(instance.spot_usd or ()), *filter(None, [instance.capacity_block_usd])):
+        assert 0.01 < usd / held < 0.14
+
+
+@pytest.mark.parametrize("name", INSTANCES)
+def test_capacity_that_is_not_on_demand_is_cheaper(name: str):
+    instance = INSTANCES[name]
+    for usd in instance.on_demand_usd.values():
+        assert max(instance.spot_usd or (0, 0)) <= usd
+        assert (instance.capacity_block_usd or 0) <= usd
+
+
+def test_larger_types_of_a_family_cost_more_and_regions_do_not_differ_by_half():
+    for name, instance in INSTANCES.items():
+        for region, usd in instance.on_demand_usd.items():
+            assert usd <= 1.5 * min(instance.on_demand_usd.values())
+            for other, larger in INSTANCES.items():
+                same = other.split(".")[0] == name.split(".")[0] and region in larger.on_demand_usd
+                if same and larger.vcpus > instance.vcpus:
+                    assert larger.on_demand_usd[region] > usd, f"{other} costs less than {name}"
+
+
+# Models -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [name for name, shape in MODELS.items() if shape.bf16_gib])
+def test_a_shape_makes_the_size_that_was_published(name: str):
+    """`bf16Gib` is the sum of the checkpoint's files or parameters, the shape its config.json: two sources."""
+    shape = MODELS[name]
+    computed = weights_gib(shape.model_copy(update={"bf16_gib": None}), "none") - shape.extra_gib
+    assert computed == pytest.approx(shape.bf16_gib, rel=0.005)
+
+
+# Files --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_key_that_stands_twice_in_a_catalogue_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "twice.yaml").write_text("regions:\n  eu-west-1: {natHour: 1}\n  eu-west-1: {natHour: 2}\n")
+    monkeypatch.setattr(_load, "files", lambda _package: tmp_path)
+    with pytest.raises(yaml.MarkedYAMLError, match="key 'eu-west-1' stands here twice"):
+        _load.load("twice.yaml", _load.Fact)

@@ -16,6 +16,7 @@ import pulumi
 import yaml
 
 from ..core.problems import InvalidArgs, nearest
+from ..core.strict_yaml import StrictLoader
 from ..sizing.own_prices import OwnPrices
 from ..sizing.own_prices import read as read_prices
 from .recorder import SECRET, Recording, record
@@ -72,40 +73,13 @@ class Project:
 # Files --------------------------------------------------------------------------------------------------------------
 
 
-_SafeLoader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C parser is ten times faster, where it was built
-
-
-class _Loader(_SafeLoader):
-    """Reads YAML as the CLI does (version 1.2: `on`, `22:30` and `2026-10-01` are text) and refuses duplicate keys."""
-
-    yaml_implicit_resolvers = {}
-
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        seen: set[Any] = set()
-        for key, _ in node.value:
-            if key.value in seen and key.value != "<<":
-                raise yaml.MarkedYAMLError(problem=f"key {key.value!r} stands here twice", problem_mark=key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-for _tag, _pattern, _first in (
-    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
-    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
-    ("int", r"[-+]?(0|[1-9][0-9]*)|0x[0-9a-fA-F]+", list("-+0123456789")),
-    ("float", r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", list("-+.0123456789")),
-    ("merge", r"<<", ["<"]),
-):
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(f"^(?:{_pattern})$"), _first)
-
-
 TOO_DEEP = "lists or mappings are nested hundreds of levels deep, which no configuration needs"
 
 
 def read_yaml(file: Path) -> dict[str, Any]:
     """The mapping in a YAML file; empty for an empty file. Raises `PlanError` with file and line."""
     try:
-        content = yaml.load(file.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506 a safe loader
+        content = yaml.load(file.read_text(encoding="utf-8"), Loader=StrictLoader)  # noqa: S506 a safe loader
         json.dumps(content)  # finds what has no end: an alias that contains itself
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
