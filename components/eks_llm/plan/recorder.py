@@ -9,15 +9,14 @@ import gc
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import pulumi
 from google.protobuf.struct_pb2 import Struct, Value
-from pulumi.runtime import mocks, rpc, set_all_config
+from pulumi.runtime import set_all_config
 from pulumi.runtime.proto import engine_pb2, resource_pb2
-from pulumi.runtime.settings import SETTINGS, configure, reset_options
-from pulumi.runtime.stack import register_stack_transformation, run_in_stack
 
+from . import pulumi_internals
 from .computed import computed
 
 SECRET = "[secret]"  # noqa: S105 a marker
@@ -81,15 +80,15 @@ class Recording:
 # The engine's side --------------------------------------------------------------------------------------------------
 
 
-class _NoCloud(mocks.Mocks):
-    def call(self, args: mocks.MockCallArgs) -> Any:
+class _NoCloud(pulumi_internals.Mocks):
+    def call(self, args: pulumi_internals.MockCallArgs) -> Any:
         raise NotImplementedError
 
-    def new_resource(self, args: mocks.MockResourceArgs) -> Any:
+    def new_resource(self, args: pulumi_internals.MockResourceArgs) -> Any:
         raise NotImplementedError
 
 
-class _Monitor(mocks.MockMonitor):
+class _Monitor(pulumi_internals.MockMonitor):
     """Answers like the engine would after `up`: what the program gave, and placeholders for what the cloud adds."""
 
     def __init__(self, recording: Recording) -> None:
@@ -201,20 +200,20 @@ def _value(value: Value, secret: bool) -> Any:
     elif kind == "bool_value":
         plain = value.bool_value
     else:
-        plain = UNKNOWN if value.string_value == rpc.UNKNOWN else value.string_value
+        plain = UNKNOWN if value.string_value == pulumi_internals.UNKNOWN else value.string_value
     return plain
 
 
 def _struct(value: Value, secret: bool) -> Any:
     fields = value.struct_value.fields
-    signature = fields[rpc._special_sig_key].string_value if rpc._special_sig_key in fields else None
+    signature = fields[pulumi_internals.SIGNATURE].string_value if pulumi_internals.SIGNATURE in fields else None
     if signature is None:
         return _plain(value.struct_value, secret)
-    if signature == rpc._special_secret_sig:
+    if signature == pulumi_internals.SECRET_SIGNATURE:
         return _value(fields["value"], secret=True)
-    if signature == rpc._special_resource_sig:
+    if signature == pulumi_internals.RESOURCE_SIGNATURE:
         return fields["id"].string_value or fields["urn"].string_value
-    return SECRET if secret else rpc.deserialize_property(value)  # an asset or an archive
+    return SECRET if secret else pulumi_internals.deserialize(value)  # an asset or an archive
 
 
 def _with_state(given: Struct, inputs: dict[str, Any], state: dict[str, Any]) -> Struct:
@@ -234,7 +233,7 @@ async def _settle() -> None:
     The SDK waits for its outputs one by one and looks at all that are left each time, which takes minutes for
     thousands of resources; waiting for them together first leaves it nothing to do.
     """
-    outputs: set[Any] = cast(Any, SETTINGS).outputs
+    outputs = pulumi_internals.outputs()
     while pending := list(outputs):
         outputs.clear()
         await asyncio.gather(*pending)
@@ -256,6 +255,7 @@ def record(
     `pulumi.runtime.is_dry_run()` answers, `root` what `pulumi.runtime.get_root_directory()` does. Not reentrant:
     Pulumi's runtime is one per process.
     """
+    pulumi_internals.probe()
     recording = Recording()
     monitor = _Monitor(recording)
     loop = _Loop()
@@ -270,7 +270,7 @@ def record(
         made.setdefault((args.type_, args.name), len(made))
 
     async def run() -> None:
-        register_stack_transformation(note)
+        pulumi_internals.register_stack_transformation(note)
         result = program()
         if asyncio.iscoroutine(result):
             await result
@@ -281,25 +281,14 @@ def record(
     collecting = gc.isenabled()
     gc.disable()
     try:
-        reset_options()
-        # What `set_mocks` does, without its root stack: the program's own run makes that one.
-        configure(
-            mocks.MockSettings(
-                monitor=monitor,
-                monitor_features=set(monitor.GetDeploymentInfo(None).supportedFeatures),
-                engine=_Engine(recording),
-                project=project,
-                stack=stack,
-                organization="organization",  # what the engine says for backends that have none
-                root_directory=root,
-                dry_run=preview,
-                callbacks=None,
-            )
+        pulumi_internals.reset()
+        pulumi_internals.configure(
+            monitor, _Engine(recording), project=project, stack=stack, root=root, preview=preview
         )
         set_all_config(encoded, secret_keys or [])
-        loop.run_until_complete(run_in_stack(run))
+        loop.run_until_complete(pulumi_internals.run_in_stack(run))
     finally:
-        reset_options()
+        pulumi_internals.reset()
         set_all_config({}, [])
         for task in asyncio.all_tasks(loop):
             task.cancel()
