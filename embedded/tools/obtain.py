@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
 
 from .archives import extract
@@ -87,8 +88,8 @@ class Downloads:
                 except DownloadError as error:
                     item.refused = item.refused or isinstance(error, RefusedError)
                     problems.append(str(error))
-                except OSError as error:  # of this machine, such as a full disk
-                    problems.append(str(error))
+                except (OSError, HTTPException, ValueError, KeyError) as error:  # a full disk; an answer that is none
+                    problems.append(f"{origin.location}: {error or type(error).__name__}")
             item.problem = "; ".join(problems)
         finally:
             item.done = True

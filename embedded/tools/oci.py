@@ -43,7 +43,8 @@ class Registry:
         for layer in reversed(manifest["layers"]):  # a program is added last
             if not re.search(r"(gzip|\.tar)$", layer["mediaType"]):
                 raise DownloadError(f"{self.location} has a layer of an unknown kind, {layer['mediaType']}")
-            blob, checksum = target.with_suffix(".layer"), _hexadecimal(layer["digest"])
+            checksum = _hexadecimal(layer["digest"])
+            blob = target.with_name(checksum)
             url = f"{self.url}/blobs/{layer['digest']}"
             fetch(self.network, url, blob, checksum, transfer=transfer, headers=self.headers)
             try:
@@ -79,7 +80,10 @@ class Registry:
 
     def _get(self, url: str) -> bytes:
         with self.network.open(url, {"Accept": ", ".join((*_INDEXES, *_MANIFESTS)), **self.headers}) as response:
-            return response.read(_MAX_TEXT)
+            text = response.read(_MAX_TEXT)
+            if len(text) != int(response.headers.get("Content-Length", len(text))):
+                raise DownloadError(f"{url}: the connection broke off")
+            return text
 
     def _token(self, challenge: str) -> str:
         """Registries give one to anyone, but want to be asked (distribution's token authentication)."""

@@ -396,3 +396,18 @@ def test_an_image_that_lacks_this_architecture_or_the_file_is_not_used(
             provide("etcd", tools)
         assert problem in capfd.readouterr().err
         assert not left(tools)
+
+
+def test_a_registry_that_breaks_off_or_answers_nonsense_is_passed_over(
+    host: Host, tools: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    in_image(host, monkeypatch, image(host, "x/etcd", {"amd64": [archive(("usr/bin/etcd", BINARY))]}))
+    host.cuts = [10]
+    with pytest.raises(ToolError):
+        provide("etcd", tools)
+    assert "the connection broke off" in capfd.readouterr().err
+    host.token, host.files["/token"] = "anyone", b"<html>Sign in to the network</html>"
+    with pytest.raises(ToolError):
+        provide("etcd", tools)
+    assert f"etcd: 127.0.0.1:{host.port}/x/etcd: Expecting value" in capfd.readouterr().err
+    assert not left(tools)
