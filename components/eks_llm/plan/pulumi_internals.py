@@ -63,8 +63,10 @@ UNKNOWN = rpc.UNKNOWN
 deserialize = rpc.deserialize_property
 register_stack_transformation = runtime_stack.register_stack_transformation
 reset = settings.reset_options
-Mocks, MockMonitor = mocks.Mocks, mocks.MockMonitor
-MockCallArgs, MockResourceArgs = mocks.MockCallArgs, mocks.MockResourceArgs
+Mocks = mocks.Mocks
+MockMonitor = mocks.MockMonitor
+MockCallArgs = mocks.MockCallArgs
+MockResourceArgs = mocks.MockResourceArgs
 
 
 def outputs() -> set[Any]:
