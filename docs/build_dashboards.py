@@ -316,10 +316,11 @@ def main() -> None:
 
 def all_boards(recording: Any) -> Iterator[tuple[dict[str, Any], str]]:
     """The stack-wide dashboards, and that of the first service, with the names of their pictures."""
+    from eks_llm.observe.dashboards.grafana import dashboard
     from eks_llm.operators.monitoring import DASHBOARDS
 
-    for name, make in DASHBOARDS.items():
-        yield make(), name
+    for name, board in DASHBOARDS.items():
+        yield dashboard(board), name
     for board in boards(recording):
         if board["uid"] not in {made()["uid"] for made in DASHBOARDS.values()}:
             yield board, "service"

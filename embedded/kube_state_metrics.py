@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from eks_llm.operators import custom_resource_states
+from eks_llm.observe import custom_resource_states
 
 from .controlplane import LOOPBACK, ControlPlane
 from .near import opener

@@ -27,7 +27,7 @@ class Query:
     """The object and the part of it, for messages."""
     expr: str
     shown: frozenset[str] = frozenset()
-    """Labels that the legend or the table shows."""
+    """Labels that the legend, the table or the annotations of an alert show."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,9 @@ def _columns(panel: dict[str, Any]) -> list[str]:
 
 def of_rules(recording: Recording) -> Iterator[Query]:
     for rule in rules(recording):
-        yield Query(f"rule {rule.get('alert') or rule['record']}", rule["expr"])
+        texts = " ".join(rule.get("annotations", {}).values())
+        shown = frozenset(re.findall(r"\$labels\.(\w+)", texts)) - rule.get("labels", {}).keys()
+        yield Query(f"rule {rule.get('alert') or rule['record']}", rule["expr"], shown)
 
 
 def of_triggers(recording: Recording) -> Iterator[Query]:

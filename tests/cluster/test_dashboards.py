@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from eks_llm.observe.dashboards.grafana import dashboard
 from eks_llm.operators.monitoring import DASHBOARDS
 from eks_llm.plan.manifests import manifests
 from eks_llm.plan.recorder import record
@@ -60,7 +61,7 @@ def queries(
     clients = [threading.Thread(target=client) for _ in range(CLIENTS)]
     for thread in clients:
         thread.start()
-    shown = [*(make() for make in DASHBOARDS.values()), *boards(recording)]
+    shown = [*(dashboard(board) for board in DASHBOARDS.values()), *boards(recording)]
     yield [query for board in shown for query in of_board(board)]
     over.set()
     for thread in clients:

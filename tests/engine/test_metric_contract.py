@@ -5,7 +5,6 @@ Prometheus' own parser reads the queries. What exists is written down from outsi
 (tests/metrics/operators/). A label that a scrape renames is known by its new name only.
 """
 
-import ast
 import json
 import re
 import socket
@@ -15,89 +14,14 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from eks_llm.observe import metrics
-from eks_llm.operators.gpu_operator import DCGM_METRICS
-from eks_llm.operators.monitoring import MonitoringSettings, monitoring_values
 from embedded.near import opener
 from embedded.tools import provide
-from tests.queries import FRONT_DOOR, ROOT, Query, filled, queries, recorded, recordings
-
-METRICS = ROOT / "tests" / "metrics"
-TARGET_LABELS = {"namespace", "pod", "container", "endpoint", "instance", "job", "service"}
-"""What the Prometheus operator gives every series of a pod or service that it scrapes; our PodMonitor sets `service`.
-Where labels are not honoured, those that a series brings become `exported_…`."""
-
-Known = dict[str, set[str]]
-"""Labels by the name of a series, as Prometheus stores it."""
-
-
-# What exists --------------------------------------------------------------------------------------------------------
-
-
-def series_of(name: str, kind: str) -> set[str]:
-    """Names under which Prometheus stores a metric."""
-    endings = {"histogram": ("_bucket", "_count", "_sum"), "summary": ("", "_count", "_sum")}
-    return {f"{name}{ending}" for ending in endings.get(kind, ("",))}
-
-
-def scraped(file: Path) -> Known:
-    known: Known = {}
-    for name, labels in re.findall(
-        r"^([a-zA-Z_:][\w:]*)(\{.*\})? \S+$", file.read_text(encoding="utf-8"), re.MULTILINE
-    ):
-        known.setdefault(name, set()).update(re.findall(r'(\w+)="', labels))
-    return known
-
-
-def published(file: Path) -> Known:
-    """What a source of an operator lists, as it arrives in Prometheus."""
-    source = yaml.safe_load(file.read_text(encoding="utf-8"))
-    known: Known = {}
-    for name, facts in source["metrics"].items():
-        labels = {*facts["labels"], *source.get("labels", [])}
-        if not source["honorLabels"]:
-            labels = {f"exported_{label}" if label in TARGET_LABELS else label for label in labels}
-        if facts["type"] == "histogram":
-            labels.add("le")
-        for series in series_of(name, facts["type"]):
-            known[series] = labels | TARGET_LABELS
-    return known
-
-
-def everything() -> Known:
-    known: Known = {}
-    for file in METRICS.glob("*.prom"):
-        for name, labels in scraped(file).items():
-            known.setdefault(name, set()).update(labels | TARGET_LABELS)
-    for file in (METRICS / "operators").glob("*.yaml"):
-        known |= published(file)
-    dcgm = yaml.safe_load((METRICS / "operators" / "dcgm-exporter.yaml").read_text())["labels"]
-    labels = {f"exported_{label}" if label in TARGET_LABELS else label for label in dcgm}
-    for name, _, _ in DCGM_METRICS:
-        known.setdefault(name, set()).update(labels | TARGET_LABELS)
-    return known | scaled_object_states() | {FRONT_DOOR: set(TARGET_LABELS)}
-
-
-def scaled_object_states() -> Known:
-    """What kube-state-metrics makes of the custom-resource state that `Monitoring` gives it.
-
-    Source: kube-state-metrics v2.20.0, docs/metrics/extend/customresourcestate-metrics.md: prefix, and three labels.
-    """
-    values: Any = monitoring_values(MonitoringSettings())["kube-state-metrics"]["customResourceState"]["config"]
-    known: Known = {}
-    for resource in values["spec"]["resources"]:
-        common = {"customresource_group", "customresource_version", "customresource_kind", *resource["labelsFromPath"]}
-        for metric in resource["metrics"]:
-            own = metric["each"]["gauge"]["labelsFromPath"]
-            known[f"kube_customresource_{metric['name']}"] = {*common, *own, *TARGET_LABELS}
-    return known
-
+from tests.known_series import Known, everything
+from tests.queries import Query, filled, queries, recorded, recordings
 
 # What queries ask for -----------------------------------------------------------------------------------------------
 
@@ -251,24 +175,3 @@ def test_labels_that_a_scrape_renames_are_known_by_their_new_names() -> None:
     assert {"exported_namespace", "namespace"} <= known["keda_scaler_http_requests_total"]
     assert "exported_pod" in known["DCGM_FI_DEV_GPU_UTIL"]
     assert "exported_namespace" not in known["kube_pod_info"]
-
-
-def test_every_name_is_written_once() -> None:
-    """Sources name metrics by the constants of metrics.py; the list of what dcgm-exporter exports is its own source."""
-    exporters = re.compile(r"(vllm:|kube_|keda_|DCGM_|cluster_autoscaler_|nv_|container_|node_)\w")
-    values = [value for value in vars(metrics).values() if isinstance(value, str) and exporters.match(value)]
-    names = re.compile("|".join(map(re.escape, values)))
-    package = ROOT / "components" / "eks_llm"
-    for room in ("dashboards", "operators", "serving", "aws"):
-        for file in (package / room).glob("*.py"):
-            if file.name != "gpu_operator.py":
-                found = [text for text in literals(ast.parse(file.read_text(encoding="utf-8"))) if names.search(text)]
-                assert not found, f"{room}/{file.name}"
-
-
-def literals(tree: ast.Module) -> Iterator[str]:
-    """Texts in the code, docstrings left out."""
-    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs:
-            yield node.value

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from eks_llm.operators import rules as platform
+from eks_llm.observe.platform_rules import platform_rules
 from eks_llm.plan.recorder import record
 from eks_llm.serving.service import InferenceService
 from tests.unit.serving import service_args
@@ -43,7 +43,7 @@ LABELS = {
     "KEDA": 'namespace="keda",exported_namespace="inference",job="keda-operator",pod="keda-operator-5b8c-x7z2q"',
     "GPU": (
         'gpu="3",UUID="GPU-5fd4a1b2",pci_bus_id="00000000:A0:1C.0",device="nvidia3",modelName="NVIDIA A100-SXM4-40GB",'
-        'Hostname="ip-10-20-1-7",namespace="gpu-operator",pod="nvidia-dcgm-exporter-t4w8z",job="nvidia-dcgm-exporter"'
+        'hostname="ip-10-20-1-7",namespace="gpu-operator",pod="nvidia-dcgm-exporter-t4w8z",job="nvidia-dcgm-exporter"'
     ),
     "AUTOSCALER": 'namespace="kube-system",job="cluster-autoscaler",pod="cluster-autoscaler-7d9f-k2m4p"',
 }
@@ -61,7 +61,7 @@ def rule_files() -> dict[str, dict[str, Any]]:
     return {
         "llama.yaml": service("llama", scaling={"min": 2, "max": 4}, usd_per_gpu_hour=3.0),
         "rest.yaml": service("rest", scaling={"min": 0, "max": 2, "frontDoor": front_door}),
-        "platform.yaml": platform.prometheus_rule("monitoring", capacity_blocks={"a100": block})["spec"],
+        "platform.yaml": platform_rules("monitoring", capacity_blocks={"a100": block})["spec"],
     }
 
 

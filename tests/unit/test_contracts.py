@@ -165,7 +165,7 @@ def test_imports_go_in_one_direction(file: Path) -> None:
     room = layer_of(file)
     inside = {name.split(".")[1] for name in imports(file) if name.startswith(f"{eks_llm.__name__}.")}
     assert inside & ROOMS <= MAY_IMPORT.get(room, {"catalog"})
-    if room in ("sizing", "catalog", "dashboards", "simulate"):
+    if room in ("sizing", "catalog", "observe", "simulate"):
         assert not [name for name in imports(file) if name.startswith("pulumi")]
     if room in ("sizing", "catalog"):
         assert not [name for name in inside - ROOMS if name != "inputs"]

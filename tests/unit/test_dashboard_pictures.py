@@ -6,7 +6,8 @@ import pytest
 
 from docs.build_dashboards import graph as draw
 from docs.build_dashboards import page, piled, step_of, written
-from eks_llm.observe.dashboards.panels import board, figure, graph, listing
+from eks_llm.observe.dashboards.grafana import dashboard
+from eks_llm.observe.dashboards.panels import Board, Figure, Graph, Table
 
 
 @pytest.mark.parametrize(
@@ -42,7 +43,7 @@ def test_stacked_lines_stand_on_each_other() -> None:
 
 
 def test_a_line_at_zero_is_drawn() -> None:
-    made = board("uid", "T", "D", {"G": [graph("Zero", "short", {"line": "up"}, look="Look.")]})
+    made = dashboard(Board("uid", "T", "D", {"G": [Graph("Zero", "short", {"line": "up"}, look="Look.")]}))
     assert "polyline" in draw(made["panels"][1], [("line", [(0, 0.0), (9, 0.0)])], 0, 9, (400, 200))
 
 
@@ -57,21 +58,21 @@ class Answers:
 
 
 def test_a_page_shows_every_panel_and_names_the_queries_without_data() -> None:
-    made = board(
+    made = Board(
         "uid",
         "Title",
         "About it.",
         {
             "Group": [
-                figure("Large", "short", "up", look="Look.", width=8),
-                graph("Lines", "s", {"line": "up", "none": "nothing"}, look="Look.", limit=3),
-                graph("Empty", "s", {"none": "nothing"}, look="Look."),
-                listing("Rows", {"Share": ("percentunit", "up")}, by=("service",), look="Look."),
+                Figure("Large", "short", "up", look="Look.", width=8),
+                Graph("Lines", "s", {"line": "up", "none": "nothing"}, look="Look.", limit=3),
+                Graph("Empty", "s", {"none": "nothing"}, look="Look."),
+                Table("Rows", {"Share": ("percentunit", "up")}, by=("service",), look="Look."),
             ]
         },
     )
     answers: Any = Answers()
-    text, height, empty = page(made, answers, 0, 600)
+    text, height, empty = page(dashboard(made), answers, 0, 600)
     for part in ("Title", "About it.", "Group", "Large", "Lines", "Rows", ">4<", "llama", "25%", 'class="limit"'):
         assert part in text, part
     assert text.count("No data") == 1

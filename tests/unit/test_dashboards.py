@@ -9,21 +9,24 @@ import pytest
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
+from eks_llm.observe.alerts import of_platform, of_service
 from eks_llm.observe.dashboards import panels, sidecar
-from eks_llm.observe.dashboards.service import Service, service, uid
+from eks_llm.observe.dashboards.grafana import dashboard
+from eks_llm.observe.dashboards.service import service, uid
+from eks_llm.observe.watched import EXAMPLE
 from eks_llm.operators.monitoring import DASHBOARDS, dashboards, monitoring_values
 from eks_llm.plan.recorder import record
-from eks_llm.serving import slo
 from eks_llm.serving.service import InferenceService
 from tests.queries import anywhere, boards, filled, names_in, of_board, queries, recordings, rules
 from tests.unit.serving import service_args
 
-LLAMA = Service("llama", "inference", ttft_p99=0.82, tpot_p99=0.042, in_flight=48, kv_cache_target=0.85)
-BOARDS: dict[str, dict[str, Any]] = {
-    **{name: make() for name, make in DASHBOARDS.items()},
+LLAMA = dataclasses.replace(EXAMPLE, name="llama", ttft_p99=0.82, tpot_p99=0.042, in_flight=48, kv_cache_target=0.85)
+RECORDS = {
+    **DASHBOARDS,
     "service": service(LLAMA),
     "service without targets": service(dataclasses.replace(LLAMA, ttft_p99=None, tpot_p99=None)),
 }
+BOARDS: dict[str, dict[str, Any]] = {name: dashboard(record) for name, record in RECORDS.items()}
 every_board = pytest.mark.parametrize("board", BOARDS.values(), ids=BOARDS.keys())
 
 
@@ -110,8 +113,7 @@ def test_thresholds_are_the_services_own() -> None:
     assert red_line(panel(board, "Time per output token, by request")) == 0.042
     assert red_line(panel(board, "Requests per replica")) == 48
     assert red_line(panel(board, "KV cache in use, by pod")) == 0.85
-    assert red_line(panel(board, "Requests that miss a target")) == slo.BUDGET
-    assert panels.MISSES_ALLOWED == slo.BUDGET
+    assert red_line(panel(board, "Requests that miss a target")) == 0.01  # of a 99th percentile
 
 
 def test_a_service_without_targets_shows_no_line_for_them() -> None:
@@ -134,7 +136,7 @@ def test_a_services_dashboard_gets_its_settings() -> None:
 
 
 def test_every_query_of_a_service_is_of_this_service_alone() -> None:
-    other = json.dumps(service(dataclasses.replace(LLAMA, name="qwen")))
+    other = json.dumps(dashboard(service(dataclasses.replace(LLAMA, name="qwen"))))
     for query in of_board(BOARDS["service"]):
         assert "llama" in query.expr, query.where
     assert "llama" not in other
@@ -146,6 +148,27 @@ def test_panels_link_to_runbooks_of_alerts_that_exist() -> None:
     linked = set(re.findall(r"\$\{runbooks\}/(\w+)\.md", json.dumps(BOARDS)))
     assert linked
     assert linked <= alerts
+
+
+OWN_LIMITS = {"KV cache in use, by pod"}
+"""Panels whose red line is a setting of scaling, and not the threshold of the alert that they explain."""
+
+
+def test_a_red_line_is_where_the_alert_is() -> None:
+    """The panel draws the very object that the alert compares with."""
+    alerts = {alert.name: alert.threshold for alert in [*of_service(LLAMA), *of_platform({})] if alert.threshold}
+    compared: set[str] = set()
+    for board in RECORDS.values():
+        for item in (item for row in board.rows.values() for item in row):
+            drawn = {panels.Graph: "limit", panels.Figure: "worse"}.get(type(item))
+            limit = getattr(item, drawn) if drawn else None
+            limits = limit if isinstance(limit, tuple) else (limit,)
+            explained = {name: alerts[name] for name in getattr(item, "alerts", ()) if name in alerts}
+            if limit is None or not explained or item.title in OWN_LIMITS:
+                continue
+            assert any(threshold in limits or threshold.value in limits for threshold in explained.values()), item
+            compared |= explained.keys()
+    assert compared >= {"LLMRequestsWaiting", "LLMSLOBurnFast", "LLMKVCacheNearlyFull", "LLMFirstTokenSlow"}
 
 
 def test_runbooks_are_where_the_setting_says() -> None:

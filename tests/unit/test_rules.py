@@ -3,15 +3,20 @@
 That each fires and is silent when it should, promtool says: tests/rules/test_rules.py.
 """
 
+import dataclasses
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from eks_llm.core import timing
 from eks_llm.core.problems import InvalidArgs
 from eks_llm.observe import metrics
+from eks_llm.observe.alerts import of_service
 from eks_llm.observe.rules import Alert, Severity, duration
+from eks_llm.observe.watched import EXAMPLE
 from eks_llm.operators.gpu_operator import DCGM_METRICS
 from eks_llm.operators.monitoring import Monitoring
 from eks_llm.plan.recorder import record
@@ -150,7 +155,11 @@ def test_a_capacity_block_ends_when_the_stack_file_says() -> None:
     found = platform_alerts(capacity_blocks={"a100": "2026-12-14T11:30:00Z"})
     # date --utc --date 2026-12-14T11:30:00Z +%s
     assert found["CapacityBlockEndsSoon"]["expr"] == "(vector(1797247800) - time() < 86400) > 0"
-    assert found["CapacityBlockEnding"]["labels"] == {"severity": "critical", "pool": "a100"}
+    assert found["CapacityBlockEnding"]["labels"] == {
+        "severity": "critical",
+        "namespace": "monitoring",
+        "pool": "a100",
+    }
     assert "CapacityBlockEnding" not in platform_alerts()
 
 
@@ -248,12 +257,33 @@ def test_a_page_has_what_somebody_at_night_needs(name: str) -> None:
         assert int(port) in METRICS_PORTS
 
 
-@pytest.mark.parametrize(("page", "folder"), [("runbooks/README.md", ""), ("observability.md", "runbooks/")])
-def test_the_tables_list_every_alert_with_its_severity(page: str, folder: str) -> None:
-    rows = re.findall(r"^\| \[(\w+)\]\(([\w/]+)\.md\) \| (\w+) \| \S", (DOCS / page).read_text(), re.MULTILINE)
-    expected = {(name, f"{folder}{name}", rule["labels"]["severity"]) for name, rule in every_alert().items()}
-    assert set(rows) == expected
-    assert len(rows) == len(expected)
+def test_pages_say_of_alerts_what_the_alerts_say() -> None:
+    """Heads of runbooks, and the tables of all alerts."""
+    for page, text in runpy.run_path(str(RUNBOOKS / "build.py"))["pages"]().items():
+        assert page.read_text(encoding="utf-8") == text, "run: .venv/bin/python docs/runbooks/build.py"
+
+
+def test_tables_list_every_alert_that_a_stack_can_have() -> None:
+    builder = runpy.run_path(str(RUNBOOKS / "build.py"))
+    listed = [alert.name for alert in (*builder["of_a_service"](), *builder["of_the_platform"]())]
+    assert sorted(listed) == sorted(every_alert())
+
+
+def test_words_about_an_alert_hold_for_every_service() -> None:
+    """Pages are written once, so they may not say what one service's settings are."""
+    other = dataclasses.replace(
+        EXAMPLE,
+        name="other",
+        namespace="elsewhere",
+        gpus_per_replica=8,
+        min_replicas=3,
+        max_replicas=9,
+        start=timing.start(weights_gib=130, ending=timing.drain(1200), node_start=3600),
+        ttft_p99=2.5,
+        tpot_p99=0.3,
+    )
+    for one, two in zip(of_service(EXAMPLE), of_service(other), strict=True):
+        assert (one.name, one.fires, one.meaning, one.impact) == (two.name, two.fires, two.meaning, two.impact)
 
 
 def test_the_page_names_every_recorded_series() -> None:
@@ -275,4 +305,6 @@ def test_durations_are_those_of_prometheus(seconds: float, text: str) -> None:
 
 
 def test_an_alert_without_a_wait_fires_at_once() -> None:
-    assert "for" not in Alert("A", "up == 0", Severity.INFO, "s", "d").rule({}, WIKI)
+    assert "for" not in Alert(
+        "A", "up == 0", Severity.INFO, summary="s", description="d", fires="f", meaning="m", impact="i"
+    ).rule({}, WIKI)

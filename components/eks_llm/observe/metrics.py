@@ -4,6 +4,8 @@ Both runtimes export vLLM's own names (vLLM 0.27 to 0.32, `vllm/v1/metrics/logge
 Names that vLLM removed, such as `vllm:gpu_cache_usage_perc`, must not come back.
 """
 
+from ..core.placement import GPU_RESOURCE
+
 # vLLM ---------------------------------------------------------------------------------------------------------------
 
 RUNNING = "vllm:num_requests_running"
@@ -26,6 +28,8 @@ TPOT = "vllm:request_time_per_output_token_seconds"
 E2E = "vllm:e2e_request_latency_seconds"
 QUEUE_TIME = "vllm:request_queue_time_seconds"
 PREFILL_TIME = "vllm:request_prefill_time_seconds"
+INFERENCE_TIME = "vllm:request_inference_time_seconds"
+"""From the first scheduling of a request to its last token."""
 PROMPT_LENGTH = "vllm:request_prompt_tokens"
 ANSWER_LENGTH = "vllm:request_generation_tokens"
 """The two: tokens, as histograms."""
@@ -47,6 +51,14 @@ HTTP_REQUESTS = "http_requests_total"
 TRITON_SUCCESS = "nv_inference_request_success"
 TRITON_FAILURE = "nv_inference_request_failure"
 """By `model` and `reason`: REJECTED, CANCELED, BACKEND or OTHER."""
+
+FRONT_DOOR_REQUESTS = (
+    "envoy_http_downstream_rq_total",
+    "envoy_cluster_upstream_rq_total",
+    "istio_requests_total",
+    "nginx_ingress_controller_requests",
+)
+"""Counters of requests that reached a front door of one's own, refused ones included."""
 
 # Kubernetes (kube-state-metrics 2.20, kubelet) ----------------------------------------------------------------------
 
@@ -82,13 +94,15 @@ NODE_CONDITION = "kube_node_status_condition"
 NODE_CAPACITY = "kube_node_status_capacity"
 NODE_ALLOCATABLE = "kube_node_status_allocatable"
 NODE_INFO = "kube_node_info"
+OF_GPUS = f'resource="{GPU_RESOURCE.replace(".", "_").replace("/", "_")}"'
+"""Label matcher of the resource that GPUs are. kube-state-metrics writes names of resources with underscores."""
 MEMORY_RSS = "container_memory_rss"
 """Of cAdvisor; without page cache, which the kernel gives back before it kills."""
 UNAVAILABLE_API = "aggregator_unavailable_apiservice"
 MEMORY_WORKING_SET = "container_memory_working_set_bytes"
 RECEIVED = "container_network_receive_bytes_total"
 SCALED_OBJECT_CONDITION = "kube_customresource_scaledobject_status_condition"
-"""1 where a condition (`type`) of a ScaledObject is true. From `operators/custom_resource_states.py`."""
+"""1 where a condition (`type`) of a ScaledObject is true. From `custom_resource_states.py`."""
 
 # KEDA 2.20 (pkg/metricscollector/prommetrics.go) --------------------------------------------------------------------
 # Its own label `namespace` becomes `exported_namespace` on scraping.
@@ -145,6 +159,14 @@ GPU_PCIE_RECEIVED = "DCGM_FI_PROF_PCIE_RX_BYTES"
 GPU_POWER = "DCGM_FI_DEV_POWER_USAGE"
 GPU_TEMPERATURE = "DCGM_FI_DEV_GPU_TEMP"
 GPU_MEMORY_TEMPERATURE = "DCGM_FI_DEV_MEMORY_TEMP"
+GPU_MEMORY_COPY = "DCGM_FI_DEV_MEM_COPY_UTIL"
+GPU_SM_OCCUPANCY = "DCGM_FI_PROF_SM_OCCUPANCY"
+GPU_MEMORY_RESERVED = "DCGM_FI_DEV_FB_RESERVED"
+GPU_SM_CLOCK = "DCGM_FI_DEV_SM_CLOCK"
+GPU_ENERGY = "DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION"
+GPU_LAST_XID = "DCGM_FI_DEV_XID_ERRORS"
+GPU_PCIE_REPLAYS = "DCGM_FI_DEV_PCIE_REPLAY_COUNTER"
+GPU_CORRECTABLE_ROWS = "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS"
 GPU_NODE_CHECKS = ("driver", "toolkit", "plugin", "cuda")
 """Of the operator's validator: `gpu_operator_node_<check>_ready`."""
 
@@ -163,7 +185,7 @@ ALERTS = "ALERTS"
 """1 for each alert that is pending or firing, by `alertname` and `alertstate`."""
 UP = "up"
 
-# Recorded per service (serving/alerts.py), with the labels `namespace` and `service` -------------------------------
+# Recorded per service (recordings.py, slo.py), with the labels `namespace` and `service` ------------------------------
 
 SERVICE_RUNNING = "service:vllm_num_requests_running:sum"
 SERVICE_WAITING = "service:vllm_num_requests_waiting:sum"
@@ -202,6 +224,16 @@ def rate(metric: str, namespace: str, service: str, window: str = "5m", by: str 
     """Increase per second of a counter over the pods of a service."""
     grouping = f" by ({by}) " if by else ""
     return f"sum{grouping}(rate({metric}{{{selector(namespace, service)}}}[{window}]))"
+
+
+def events(counter: str, window: str) -> str:
+    """Events of the last `window`, per series of a counter that may appear with its first event.
+
+    `increase()` needs an earlier sample, so it does not see the event that makes the series. A series that was not
+    there before the window, nor in the hour before that (a gap of scrapes is no birth), has counted in the window
+    alone, so its value is the number of events.
+    """
+    return f"({counter} unless last_over_time({counter}[1h] offset {window}) or increase({counter}[{window}]))"
 
 
 def quantile(share: float, metric: str, namespace: str, service: str, window: str = "5m") -> str:

@@ -1,13 +1,15 @@
 """Prometheus rules as every part of the platform writes them: alerts that all look alike, and the object they live in.
 
 Each alert says how bad it is (`severity`), what is wrong (`summary`), what that means (`description`), and where to
-read on (`runbook_url`). docs/runbooks/ has a page of its name.
+read on (`runbook_url`). docs/runbooks/ has a page of its name, whose head is generated from the alert.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
+
+from .thresholds import Threshold
 
 RUNBOOKS = "https://github.com/<owner>/eks-llm/blob/main/docs/runbooks"
 """Where the pages of docs/runbooks/ are read, unless a setting says otherwise."""
@@ -24,20 +26,28 @@ class Severity(Enum):
     """Nobody by itself; it explains others, or money."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Alert:
-    """An alerting rule."""
+    """An alerting rule, and what people read about it."""
 
-    name: str
-    expr: str
-    severity: Severity
+    name: str = field(kw_only=False)
+    expr: str = field(kw_only=False)
+    severity: Severity = field(kw_only=False)
+    threshold: Threshold | None = None
+    """The limit in `expr`, where a panel draws it too."""
+    after: float = 0
+    """Seconds that `expr` must hold."""
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
     summary: str
     """One line, with `$value` and labels of the series in Prometheus' template language."""
     description: str
     """What it means for users, and the first thing to do."""
-    after: float = 0
-    """Seconds that `expr` must hold."""
-    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    fires: str
+    """When it fires, in words, for tables; the same for every service."""
+    meaning: str
+    """First paragraph of its runbook: what was seen. The same for every service."""
+    impact: str
+    """Second paragraph of its runbook: what users notice, or lose."""
 
     def rule(self, labels: Mapping[str, str], runbooks: str) -> dict[str, Any]:
         """The rule with labels of its group, and the address below which runbooks are."""
@@ -80,11 +90,11 @@ def group(name: str, rules: Iterable[dict[str, Any]], interval: float | None = N
     return {"name": name, **({"interval": duration(interval)} if interval else {}), "rules": list(rules)}
 
 
-def prometheus_rule(metadata: dict[str, Any], *groups: dict[str, Any]) -> dict[str, Any]:
+def prometheus_rule(metadata: Mapping[str, Any], *groups: dict[str, Any]) -> dict[str, Any]:
     """The PrometheusRule of the operator."""
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
-        "metadata": metadata,
+        "metadata": dict(metadata),
         "spec": {"groups": list(groups)},
     }

@@ -11,6 +11,7 @@ from ..catalog.eks import AMI_TYPES, AmiFacts, AmiType
 from ..core.model import Model
 from ..core.names import checked
 from ..core.placement import POOL_LABEL, gpu_toleration
+from ..observe import metrics
 from ._helm import PodSecurity, namespace, release
 
 NAMESPACE = "gpu-operator"
@@ -70,33 +71,33 @@ VIRTUAL_MACHINES = (
 """Components that hand GPUs to virtual machines; on EKS pods use them directly."""
 
 DCGM_METRICS = (
-    ("DCGM_FI_DEV_GPU_UTIL", "gauge", "Time with a kernel running in %"),
-    ("DCGM_FI_DEV_MEM_COPY_UTIL", "gauge", "Time with memory traffic in %"),
-    ("DCGM_FI_PROF_GR_ENGINE_ACTIVE", "gauge", "Share of time with the compute engine busy"),
-    ("DCGM_FI_PROF_SM_ACTIVE", "gauge", "Share of cycles with a warp on the SM"),
-    ("DCGM_FI_PROF_SM_OCCUPANCY", "gauge", "Share of warp slots in use"),
-    ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "gauge", "Share of cycles with the tensor cores busy"),
-    ("DCGM_FI_PROF_DRAM_ACTIVE", "gauge", "Share of cycles with memory busy"),
-    ("DCGM_FI_PROF_PCIE_TX_BYTES", "gauge", "Bytes per second sent over PCIe"),
-    ("DCGM_FI_PROF_PCIE_RX_BYTES", "gauge", "Bytes per second received over PCIe"),
-    ("DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", "counter", "NVLink traffic of all links"),
-    ("DCGM_FI_DEV_FB_USED", "gauge", "Memory in use in MiB"),
-    ("DCGM_FI_DEV_FB_FREE", "gauge", "Memory free in MiB"),
-    ("DCGM_FI_DEV_FB_RESERVED", "gauge", "Memory reserved in MiB"),
-    ("DCGM_FI_DEV_SM_CLOCK", "gauge", "SM clock in MHz"),
-    ("DCGM_FI_DEV_GPU_TEMP", "gauge", "GPU temperature in C"),
-    ("DCGM_FI_DEV_MEMORY_TEMP", "gauge", "Memory temperature in C"),
-    ("DCGM_FI_DEV_POWER_USAGE", "gauge", "Power draw in W"),
-    ("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", "counter", "Energy since boot in mJ"),
-    ("DCGM_FI_DEV_POWER_VIOLATION", "counter", "Time throttled by the power limit in ns"),
-    ("DCGM_FI_DEV_THERMAL_VIOLATION", "counter", "Time throttled by heat in ns"),
-    ("DCGM_FI_DEV_XID_ERRORS", "gauge", "Last XID error"),
-    ("DCGM_EXP_XID_ERRORS_COUNT", "counter", "XID errors in the last window"),
-    ("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "counter", "Double-bit ECC errors since the driver was loaded"),
-    ("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", "counter", "PCIe retries"),
-    ("DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS", "counter", "Rows remapped for correctable errors"),
-    ("DCGM_FI_DEV_UNCORRECTABLE_REMAPPED_ROWS", "counter", "Rows remapped for uncorrectable errors"),
-    ("DCGM_FI_DEV_ROW_REMAP_FAILURE", "gauge", "1 when a row could not be remapped"),
+    (metrics.GPU_UTILISATION, "gauge", "Time with a kernel running in %"),
+    (metrics.GPU_MEMORY_COPY, "gauge", "Time with memory traffic in %"),
+    (metrics.GPU_ACTIVE, "gauge", "Share of time with the compute engine busy"),
+    (metrics.GPU_SM_ACTIVE, "gauge", "Share of cycles with a warp on the SM"),
+    (metrics.GPU_SM_OCCUPANCY, "gauge", "Share of warp slots in use"),
+    (metrics.GPU_TENSOR_ACTIVE, "gauge", "Share of cycles with the tensor cores busy"),
+    (metrics.GPU_DRAM_ACTIVE, "gauge", "Share of cycles with memory busy"),
+    (metrics.GPU_PCIE_SENT, "gauge", "Bytes per second sent over PCIe"),
+    (metrics.GPU_PCIE_RECEIVED, "gauge", "Bytes per second received over PCIe"),
+    (metrics.GPU_NVLINK, "counter", "NVLink traffic of all links"),
+    (metrics.GPU_MEMORY_USED, "gauge", "Memory in use in MiB"),
+    (metrics.GPU_MEMORY_FREE, "gauge", "Memory free in MiB"),
+    (metrics.GPU_MEMORY_RESERVED, "gauge", "Memory reserved in MiB"),
+    (metrics.GPU_SM_CLOCK, "gauge", "SM clock in MHz"),
+    (metrics.GPU_TEMPERATURE, "gauge", "GPU temperature in C"),
+    (metrics.GPU_MEMORY_TEMPERATURE, "gauge", "Memory temperature in C"),
+    (metrics.GPU_POWER, "gauge", "Power draw in W"),
+    (metrics.GPU_ENERGY, "counter", "Energy since boot in mJ"),
+    (metrics.GPU_POWER_VIOLATION, "counter", "Time throttled by the power limit in ns"),
+    (metrics.GPU_THERMAL_VIOLATION, "counter", "Time throttled by heat in ns"),
+    (metrics.GPU_LAST_XID, "gauge", "Last XID error"),
+    (metrics.GPU_XID, "counter", "XID errors in the last window"),
+    (metrics.GPU_DOUBLE_BIT_ERRORS, "counter", "Double-bit ECC errors since the driver was loaded"),
+    (metrics.GPU_PCIE_REPLAYS, "counter", "PCIe retries"),
+    (metrics.GPU_CORRECTABLE_ROWS, "counter", "Rows remapped for correctable errors"),
+    (metrics.GPU_UNCORRECTABLE_ROWS, "counter", "Rows remapped for uncorrectable errors"),
+    (metrics.GPU_REMAP_FAILURE, "gauge", "1 when a row could not be remapped"),
 )
 """What dcgm-exporter exports: field, Prometheus type, help. The operator's default leaves out SM activity, throttling,
 ECC and the XID count: the last XID is never reset, so only a count shows a new one."""

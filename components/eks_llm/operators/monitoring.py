@@ -12,25 +12,27 @@ from pydantic import AwareDatetime, Field, field_validator
 from ..core.model import In, Model, component_inputs
 from ..core.names import checked
 from ..core.quantities import Size
+from ..observe import custom_resource_states
 from ..observe.dashboards import sidecar
-from ..observe.dashboards.autoscaling import autoscaling
-from ..observe.dashboards.cold_start import cold_start
-from ..observe.dashboards.gpus import gpus
-from ..observe.dashboards.nodes import nodes
-from ..observe.dashboards.overview import overview
+from ..observe.dashboards.autoscaling import AUTOSCALING
+from ..observe.dashboards.cold_start import COLD_START
+from ..observe.dashboards.gpus import GPUS
+from ..observe.dashboards.grafana import dashboard
+from ..observe.dashboards.nodes import NODES
+from ..observe.dashboards.overview import OVERVIEW
+from ..observe.platform_rules import platform_rules
 from ..observe.rules import RUNBOOKS
-from . import custom_resource_states, rules
 from ._helm import PodSecurity, namespace, release
 
 NAMESPACE = "monitoring"
 STORAGE_CLASS = "gp3-encrypted"
 GRAFANA_SECRET = "grafana-admin"  # noqa: S105 the name of a Secret
 DASHBOARDS = {
-    "overview": overview,
-    "autoscaling": autoscaling,
-    "cold-start": cold_start,
-    "gpus": gpus,
-    "nodes": nodes,
+    "overview": OVERVIEW,
+    "autoscaling": AUTOSCALING,
+    "cold-start": COLD_START,
+    "gpus": GPUS,
+    "nodes": NODES,
 }
 """What shows the whole platform; each service adds its own."""
 PROMETHEUS_URL = f"http://kube-prometheus-stack-prometheus.{NAMESPACE}.svc:9090"
@@ -192,7 +194,7 @@ def dashboards(runbooks: str) -> dict[str, dict[str, Any]]:
                 "labels": sidecar.LABELS,
                 "annotations": sidecar.ANNOTATIONS,
             },
-            "data": sidecar.data(board(runbooks)),
+            "data": sidecar.data(dashboard(board, runbooks)),
         }
         for name, board in DASHBOARDS.items()
     }
@@ -240,7 +242,7 @@ class Monitoring(pulumi.ComponentResource):
             parent=self,
             depends_on=[storage, admin, crds],
         )
-        rule = rules.prometheus_rule(NAMESPACE, capacity_blocks=model.capacity_blocks, runbooks=model.runbooks)
+        rule = platform_rules(NAMESPACE, capacity_blocks=model.capacity_blocks, runbooks=model.runbooks)
         k8s.apiextensions.CustomResource(
             f"{name}-alerts",
             api_version=rule["apiVersion"],

@@ -1,4 +1,4 @@
-"""How a service is watched: what Prometheus scrapes, and the latencies that are good enough."""
+"""How a service is watched: what Prometheus scrapes, the latencies that are good enough, and what rules go by."""
 
 from typing import Any, NotRequired, TypedDict
 
@@ -7,6 +7,8 @@ from pydantic import ValidationInfo, field_validator
 from ..core.model import Model
 from ..core.quantities import Duration
 from ..observe import metrics
+from ..observe.watched import WatchedService
+from .scaling import Scaling
 from .workload import Workload
 
 # Arguments ----------------------------------------------------------------------------------------------------------
@@ -62,3 +64,28 @@ def pod_monitor(work: Workload) -> dict[str, Any]:
             "podMetricsEndpoints": [{"port": port, **endpoint} for port in work.server.metrics_ports],
         },
     }
+
+
+def watched(
+    work: Workload, slo: Slo, scaling: Scaling, in_flight: int, usd_per_gpu_hour: float | None = None
+) -> WatchedService:
+    """The service for rules and dashboards. `in_flight`: requests per replica that scaling aims at."""
+    return WatchedService(
+        name=work.name,
+        namespace=work.namespace,
+        gpus_per_replica=work.share.gpus,
+        min_replicas=scaling.min,
+        max_replicas=scaling.max,
+        in_flight=in_flight,
+        kv_cache_target=scaling.kv_cache_target,
+        start=work.start,
+        ttft_p99=_seconds(slo.ttft_p99),
+        tpot_p99=_seconds(slo.tpot_p99),
+        front_door_query=scaling.front_door.query if scaling.front_door else None,
+        usd_per_gpu_hour=usd_per_gpu_hour,
+    )
+
+
+def _seconds(target: Duration | None) -> float | None:
+    """As people wrote it: 820ms is 0.8200000000000001 otherwise."""
+    return None if target is None else round(float(target), 6)

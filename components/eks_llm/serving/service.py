@@ -23,12 +23,14 @@ from ..core.problems import InvalidArgs, Problem, nearest
 from ..core.quantities import Duration
 from ..core.s3 import uri_problem
 from ..core.timing import drain, start
+from ..observe.dashboards.grafana import dashboard
+from ..observe.dashboards.service import service as service_board
+from ..observe.dashboards.sidecar import config_map as dashboard_config_map
 from ..observe.rules import RUNBOOKS
+from ..observe.service_rules import service_rules
 from ..sizing import memory, parallelism, replica, validity
 from ..sizing.weights import weights_gib
 from . import openai, triton
-from .alerts import prometheus_rule
-from .dashboard import dashboard_config_map
 from .engine import (
     Engine,
     EngineArgs,
@@ -45,7 +47,7 @@ from .engine import (
     max_num_seqs,
 )
 from .expected import Expected, ExpectedArgs
-from .observability import Slo, SloArgs, pod_monitor
+from .observability import Slo, SloArgs, pod_monitor, watched
 from .scaling import Scaling, ScalingArgs, scaled_object
 from .targets import Targets, targets
 from .workload import (
@@ -466,11 +468,9 @@ class InferenceService(pulumi.ComponentResource):
         monitor = add("pod-monitor", custom, pod_monitor(work))
         in_flight = model.targets(model.instance_type).in_flight
         add("scaler", custom, scaled_object(work, model.scaling, in_flight, model.prometheus_url), pods, monitor)
-        rules = prometheus_rule(
-            work, model.slo, model.scaling, runbooks=model.runbooks, usd_per_gpu_hour=model.usd_per_gpu_hour
-        )
-        add("alerts", custom, rules)
-        board = dashboard_config_map(work, model.slo, model.scaling, in_flight, runbooks=model.runbooks)
+        seen = watched(work, model.slo, model.scaling, in_flight, model.usd_per_gpu_hour)
+        add("alerts", custom, service_rules(seen, work.metadata(), model.runbooks))
+        board = dashboard_config_map(work.metadata(f"{name}-dashboard"), dashboard(service_board(seen), model.runbooks))
         add("dashboard", k8s.core.v1.ConfigMap, board)
 
         self.url = pulumi.Output.from_input(f"http://{name}.{model.namespace}.svc:{HTTP_PORT}")

@@ -11,25 +11,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..observe import metrics
+
 POD_METRICS = (
-    "vllm:num_requests_running",
-    "vllm:num_requests_waiting",
-    "vllm:kv_cache_usage_perc",
-    "vllm:request_success_total",
-    "vllm:prompt_tokens_total",
-    "vllm:generation_tokens_total",
-    "vllm:request_inference_time_seconds_sum",
-    "vllm:request_inference_time_seconds_count",
+    metrics.RUNNING,
+    metrics.WAITING,
+    metrics.KV_USAGE,
+    metrics.REQUEST_SUCCESS,
+    metrics.PROMPT_TOKENS,
+    metrics.GENERATION_TOKENS,
+    f"{metrics.INFERENCE_TIME}_sum",
+    f"{metrics.INFERENCE_TIME}_count",
 )
 """What each ready pod exports."""
-SERVICE_METRICS = ("kube_deployment_status_replicas", "kube_deployment_status_replicas_ready")
-FRONT_DOOR_METRICS = (
-    "envoy_http_downstream_rq_total",
-    "envoy_cluster_upstream_rq_total",
-    "istio_requests_total",
-    "nginx_ingress_controller_requests",
-)
-"""Counters of requests that reached the front door, refused ones included; each is simulated as such a counter."""
+SERVICE_METRICS = (metrics.DEPLOYMENT_REPLICAS, metrics.DEPLOYMENT_READY)
+FRONT_DOOR_METRICS = metrics.FRONT_DOOR_REQUESTS
+"""Each is simulated as a counter of requests that reached the front door."""
 LOOKBACK = 300
 """Seconds for which history is kept; also how long Prometheus shows the last sample of a series."""
 

@@ -11,6 +11,7 @@ from enum import Enum
 
 import numpy as np
 
+from ..observe import metrics
 from ..sizing.replica import PREFILL_LIMIT, STAGES, Replica
 
 LITTLE = 1e-9
@@ -295,18 +296,18 @@ class Fleet:
     def metrics(self) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, float]]:
         """Which slots answer a scrape, what each pod says, and what the service says."""
         pods = {
-            "vllm:num_requests_running": np.where(self.running < IDLE, 0.0, self.running),
-            "vllm:num_requests_waiting": self.waiting,
-            "vllm:kv_cache_usage_perc": self.kv_usage,
-            "vllm:request_success_total": self.finished,
-            "vllm:prompt_tokens_total": self.finished * self.replica.prompt_tokens,
-            "vllm:generation_tokens_total": self.finished * self.replica.output_tokens,
-            "vllm:request_inference_time_seconds_sum": self.finished_seconds,
-            "vllm:request_inference_time_seconds_count": self.finished,
+            metrics.RUNNING: np.where(self.running < IDLE, 0.0, self.running),
+            metrics.WAITING: self.waiting,
+            metrics.KV_USAGE: self.kv_usage,
+            metrics.REQUEST_SUCCESS: self.finished,
+            metrics.PROMPT_TOKENS: self.finished * self.replica.prompt_tokens,
+            metrics.GENERATION_TOKENS: self.finished * self.replica.output_tokens,
+            f"{metrics.INFERENCE_TIME}_sum": self.finished_seconds,
+            f"{metrics.INFERENCE_TIME}_count": self.finished,
         }
         service = {
-            "kube_deployment_status_replicas": float(self.replicas),
-            "kube_deployment_status_replicas_ready": float(self.ready),
+            metrics.DEPLOYMENT_REPLICAS: float(self.replicas),
+            metrics.DEPLOYMENT_READY: float(self.ready),
         }
         return self.state >= READY, pods, service
 
