@@ -322,7 +322,7 @@ def all_boards(recording: Any) -> Iterator[tuple[dict[str, Any], str]]:
     for name, board in DASHBOARDS.items():
         yield dashboard(board), name
     for board in boards(recording):
-        if board["uid"] not in {made()["uid"] for made in DASHBOARDS.values()}:
+        if board["uid"] not in {made.uid for made in DASHBOARDS.values()}:
             yield board, "service"
             return
 

@@ -17,7 +17,7 @@ from eks_llm.operators import gpu_operator, keda, load_balancer, monitoring, nod
 from eks_llm.operators.gpu_operator import GpuOperator, Mig, gpu_operator_values
 from eks_llm.operators.keda import Keda
 from eks_llm.operators.load_balancer import LoadBalancerController
-from eks_llm.operators.monitoring import Monitoring, MonitoringSettings
+from eks_llm.operators.monitoring import Monitoring, MonitoringSettings, default_rules
 from eks_llm.operators.node_autoscaler import NodeAutoscaler, NodeAutoscalerSettings, autoscaler_policy
 from eks_llm.plan.recorder import Recording, Resource, record
 
@@ -404,3 +404,12 @@ def test_refuses(component: Callable[..., Any], args: dict[str, Any], message: s
     with pytest.raises(InvalidArgs) as error:
         record(lambda: component("bad", args))
     assert message in str(error.value)
+
+
+def test_of_the_charts_alerts_those_stay_that_a_healthy_stack_does_not_set_off() -> None:
+    usual = default_rules(MonitoringSettings())
+    assert usual["disabled"] == {"KubeCPUOvercommit": True, "KubeMemoryOvercommit": True}
+    assert (usual["appNamespacesOperator"], usual["appNamespacesTarget"]) == ("!~", "inference")
+    own = MonitoringSettings.model_validate({"disabledRules": [], "serviceNamespaces": ["llm", "batch"]})
+    assert default_rules(own) == {"disabled": {}, "appNamespacesOperator": "!~", "appNamespacesTarget": "llm|batch"}
+    assert default_rules(MonitoringSettings(service_namespaces=[])).keys() == {"disabled"}

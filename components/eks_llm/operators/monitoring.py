@@ -10,7 +10,7 @@ from pulumi_kubernetes.helm.v3 import Release
 from pydantic import AwareDatetime, Field, field_validator
 
 from ..core.model import In, Model, component_inputs
-from ..core.names import checked
+from ..core.names import Namespace, checked
 from ..core.quantities import Size
 from ..observe import custom_resource_states
 from ..observe.dashboards import sidecar
@@ -57,6 +57,13 @@ class MonitoringArgs(TypedDict):
     runbooks: NotRequired[str]
     """Web address below which alerts find their runbooks, as `<address>/<alert>.md`. Default: docs/runbooks/ of this
     repository, whose owner you fill in."""
+    disabled_rules: NotRequired[list[str]]
+    """Alerts of kube-prometheus-stack that are left out, by name. Default KubeCPUOvercommit and KubeMemoryOvercommit:
+    they ask that the cluster can lose its largest node, and pods fill a GPU node, so they would fire for ever."""
+    service_namespaces: NotRequired[list[str]]
+    """Namespaces that kube-prometheus-stack's alerts on workloads and volumes leave out. Default `inference`: they fire
+    after 15 minutes, while a pod may still wait for a node or load its model; a service's own alerts know how long that
+    takes. All other namespaces stay watched."""
     capacity_blocks: NotRequired[dict[str, str]]
     """Pools and when their capacity block ends, e.g. `2026-12-14T11:30:00Z`, which becomes an alert ahead of it.
     Default: none."""
@@ -69,6 +76,8 @@ class MonitoringSettings(Model):
     volume: Size = Size(100)
     memory: Size = Size(4)
     runbooks: str = RUNBOOKS
+    disabled_rules: list[str] = ["KubeCPUOvercommit", "KubeMemoryOvercommit"]
+    service_namespaces: list[Namespace] = ["inference"]
 
     @field_validator("volume")
     @classmethod
@@ -144,6 +153,18 @@ def crd_values() -> dict[str, Any]:
     return {"crds": {"annotations": {"helm.sh/resource-policy": "keep"}}}
 
 
+def default_rules(settings: MonitoringSettings) -> dict[str, Any]:
+    """Which of the chart's alerts stay: all but the disabled ones; those on workloads not for the services' namespaces.
+
+    Source: the chart's values, `defaultRules`.
+    """
+    disabled = dict.fromkeys(settings.disabled_rules, True)
+    if not settings.service_namespaces:
+        return {"disabled": disabled}
+    names = "|".join(settings.service_namespaces)
+    return {"disabled": disabled, "appNamespacesOperator": "!~", "appNamespacesTarget": names}
+
+
 def monitoring_values(settings: MonitoringSettings) -> dict[str, Any]:
     """Values of the chart `kube-prometheus-stack`."""
     memory = _quantity(settings.memory)
@@ -156,6 +177,7 @@ def monitoring_values(settings: MonitoringSettings) -> dict[str, Any]:
     unreachable = ("kubeControllerManager", "kubeScheduler", "kubeEtcd", "kubeProxy")
     return {
         "crds": {"enabled": False},  # a release of their own, see Monitoring
+        "defaultRules": default_rules(settings),
         **{component: {"enabled": False} for component in unreachable},
         "prometheus": {
             "prometheusSpec": {
