@@ -16,6 +16,8 @@ import numpy as np
 import tritonclient.grpc as grpc
 import tritonclient.grpc.aio as grpc_aio
 
+from tests.serving.metrics import BUSY_MACHINE
+
 _TYPES = {"MAX_TOKENS": (np.int32, "INT32"), "TEMPERATURE": (np.float32, "FP32")}
 _BOOLEANS = ("STREAM", "EXCLUDE_PROMPT", "stream", "exclude_input_in_output")
 
@@ -112,6 +114,20 @@ async def ask_at(port: int, *many: list[Any], **options: Any) -> list[Result]:
     """Sends requests at the same time over one connection."""
     async with grpc_aio.InferenceServerClient(f"127.0.0.1:{port}") as client:
         return list(await asyncio.gather(*(ask(client, inputs, **options) for inputs in many)))
+
+
+@contextlib.asynccontextmanager
+async def streaming(port: int, *many: list[Any]) -> AsyncIterator[list[Result]]:
+    """Streams over one connection, each of which has begun; when the block is left, all have ended."""
+    seen = [Result() for _ in many]
+    async with grpc_aio.InferenceServerClient(f"127.0.0.1:{port}") as client:
+        asked = [asyncio.ensure_future(ask(client, inputs, into=one)) for inputs, one in zip(many, seen, strict=True)]
+        async with asyncio.timeout(BUSY_MACHINE):
+            while not all(one.pieces or one.error for one in seen):
+                await asyncio.sleep(0.005)
+        yield seen
+        async with asyncio.timeout(BUSY_MACHINE):
+            await asyncio.gather(*asked)
 
 
 def ask_all(port: int, *many: list[Any], **options: Any) -> list[Result]:

@@ -11,6 +11,8 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 ROOT = Path(__file__).parents[2]
+BUSY_MACHINE = 120.0
+"""Seconds in which whatever takes less than one on a calm machine is done on a busy one."""
 
 
 def samples(scrape: str, name: str) -> list[tuple[dict[str, str], float]]:
@@ -28,6 +30,11 @@ def gauge(scrape: str, name: str) -> float:
     found = samples(scrape, name)
     assert len(found) == 1, f"{name}: {found}"
     return found[0][1]
+
+
+def generated(scrape: str) -> float:
+    """Tokens that the engine has generated."""
+    return sum(value for _, value in samples(scrape, "vllm:generation_tokens_total"))
 
 
 def types(scrape: str) -> dict[str, str]:
@@ -52,7 +59,8 @@ def missing(runtime: str, scrape: str) -> set[str]:
     return used(runtime) - series(scrape)
 
 
-def wait_for(condition: Callable[[], bool], seconds: float, step: float = 0.02) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = BUSY_MACHINE, step: float = 0.02) -> None:
+    """Waits until it is so. `seconds`: a bound that no machine reaches, however busy it is."""
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until, f"not so within {seconds} s"

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import urllib.error
@@ -13,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.serving import sessions
 from tests.serving.metrics import wait_for
 from tests.serving.server import ROOT, START_SECONDS, free_port
 
@@ -60,7 +60,7 @@ class OpenAIServer:
         }
         command = [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", *self._args]
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, process_group=0)
+            self.process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
         process = self.process
         wait_for(lambda: process.poll() is not None or self.get("/health")[0] == 200, START_SECONDS, 0.5)
         assert process.poll() is None, self.log.read_text()[-3000:]
@@ -71,13 +71,10 @@ class OpenAIServer:
         return subprocess.run(["/bin/sh", "-c", self._last_act], check=False).returncode
 
     def stop(self) -> None:
-        if self.process and self.process.poll() is None:
-            self.process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(40)
+        """At once: how a server ends in good order is for the tests of that."""
         if self.process:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
+            sessions.end(self.process.pid)
+            self.process.wait()
         shutil.rmtree(self.run_directory, ignore_errors=True)
 
     def get(self, path: str) -> tuple[int, str]:

@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 class Reference:
     def __init__(self, directory: Path) -> None:
+        torch.set_num_threads(1)  # more wait for each other busily, and the model is tiny
         self.tokenizer = AutoTokenizer.from_pretrained(directory)
         self.model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
 

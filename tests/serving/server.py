@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from embedded.serving_env import ROOT, ensure
+from tests.serving import sessions
 
 REPOSITORY = ROOT / "model_repository"
 EXAMPLE = ROOT / "examples" / "ensemble"
@@ -59,6 +61,7 @@ class Server:
         self.run_directory = Path("/dev/shm") / f"eks-llm-test-{self.http}"
         self._environment = ensure()
         self._flags = flags
+        self._shared_memory = f"{self.run_directory.name}-region"
         self.process: subprocess.Popen[bytes] | None = None
         self._write_repository()
 
@@ -84,6 +87,7 @@ class Server:
             f"--metrics-port={self.triton_metrics}",
             f"--exit-timeout-secs={self.document['drain']['exitTimeoutSeconds']}",
             *(f"--{kind}-address=127.0.0.1" for kind in ("http", "grpc", "metrics")),
+            f"--backend-config=python,shm-region-prefix-name={self._shared_memory}",
             *self._flags,
         ]
         environment = {
@@ -94,7 +98,7 @@ class Server:
         }
         environment.pop("PYTHONPATH", None)
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, process_group=0)
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)
         if wait:
             self.wait_ready()
         return self
@@ -131,28 +135,17 @@ class Server:
         self.process.send_signal(signal.SIGTERM)
 
     def stop(self) -> None:
-        if self.process and self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(15)
-        for pid in self.processes():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        """At once: how a server ends in good order is for the tests of that."""
+        if self.process:
+            sessions.end(self.process.pid)
+            self.process.wait()
         shutil.rmtree(self.run_directory, ignore_errors=True)
+        for left in self.run_directory.parent.glob(f"{self._shared_memory}*"):  # Triton's own, where it was killed
+            left.unlink(missing_ok=True)
 
     def processes(self, name: str = "") -> list[int]:
-        """Processes of this server (their environment has its run directory), by part of their command line."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            with contextlib.suppress(OSError):
-                if entry.name.isdigit() and f"EKS_LLM_RUN_DIR={self.run_directory}".encode() in (
-                    entry / "environ"
-                ).read_bytes().split(b"\0"):
-                    command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                    state = (entry / "stat").read_text().rsplit(")", 1)[1].split()[0]
-                    if name in command and state != "Z":
-                        found.append(int(entry.name))
-        return found
+        """Processes of this server, by part of their command line."""
+        return sessions.members(self.process.pid, name) if self.process else []
 
 
 @contextlib.contextmanager
@@ -165,9 +158,12 @@ def running(directory: Path, document: dict[str, Any], flags: tuple[str, ...] = 
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Of a range from which Linux takes none for clients (`ip_local_port_range`), so it stays free until it is used."""
+    while True:
+        port = random.randrange(10_000, 17_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _status(url: str) -> int:

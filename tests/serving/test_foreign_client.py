@@ -98,6 +98,6 @@ def test_aiperf_against_triton(aiperf: Path, server: Server, model: Path, tmp_pa
         *("--endpoint-type", "template", "--custom-endpoint", "/v2/models/vllm_model/generate_stream"),
         *("--extra-inputs", json.dumps(extra)),
     )
-    wait_for(lambda: counted(server.scrape()).requests - before.requests >= REQUESTS, 5)
+    wait_for(lambda: counted(server.scrape()).requests - before.requests >= REQUESTS)
     check(report, before, counted(server.scrape()))
     assert report["time_to_first_token"]["count"] == REQUESTS, "it streams"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.serving.metrics import missing, types
+from tests.serving.metrics import BUSY_MACHINE, gauge, missing, samples, types, wait_for
 from tests.serving.openai_server import OpenAIServer, running
 from tests.serving.reference import Reference
 from tests.serving.server import engine_document
@@ -35,44 +35,61 @@ def test_the_same_metric_names(openai: OpenAIServer) -> None:
 LONG: dict[str, Any] = {"max_tokens": 400, "ignore_eos": True}
 
 
-@pytest.mark.parametrize("api_servers", [1, 2])
-def test_no_stream_is_lost(model: Path, tmp_path: Path, api_servers: int) -> None:
+def taken(server: OpenAIServer) -> float:
+    """Requests that the engine has taken."""
+    scrape = server.get("/metrics")[1]
+    ended = sum(value for _, value in samples(scrape, "vllm:request_success_total"))
+    return ended + gauge(scrape, "vllm:num_requests_running") + gauge(scrape, "vllm:num_requests_waiting")
+
+
+def end(server: OpenAIServer) -> None:
+    """SIGTERM, after which it ends by itself."""
+    began = time.monotonic()
+    assert server.process
+    server.process.terminate()
+    server.process.wait(BUSY_MACHINE)
+    print(f"ended {time.monotonic() - began:.1f} s after SIGTERM")
+
+
+def drained_without_loss(server: OpenAIServer) -> None:
     """preStop refuses what is new and waits for what is in flight; SIGTERM then finds nothing to wait for."""
-    with running(tmp_path, engine_document(model, frontends=api_servers)) as server:
-        with ThreadPoolExecutor(34) as clients:
-            streams = [clients.submit(server.stream, **LONG) for _ in range(32)]
-            time.sleep(1)
-            hook = clients.submit(server.pre_stop)
-            while not (server.run_directory / "draining").exists():
-                time.sleep(0.01)
-            assert not all(stream.done() for stream in streams), "nothing was in flight"
-            status, refusal = server.complete()
-            assert hook.result() == 0
-            unfinished = [stream for stream in streams if not stream.done()]
-        assert (status, refusal["error"]["message"]) == (
-            503,
-            "this server is shutting down; send the request to another one",
-        )
-        assert len(unfinished) < 32, "the hook did not wait"
-        usages = [stream.result()[-1]["usage"]["completion_tokens"] for stream in streams]
-        assert usages == [400] * 32
-        assert server.get("/health")[0] == 200
-        began = time.monotonic()
-        assert server.process
-        server.process.terminate()
-        server.process.wait(30)  # timing.STOP_SECONDS, what the grace period leaves after the budget
-        print(f"{api_servers} API servers: ended {time.monotonic() - began:.1f} s after SIGTERM")
+    before = taken(server)
+    with ThreadPoolExecutor(34) as clients:
+        streams = [clients.submit(server.stream, **LONG) for _ in range(32)]
+        wait_for(lambda: taken(server) == before + 32)
+        hook = clients.submit(server.pre_stop)
+        wait_for(lambda: (server.run_directory / "draining").exists())
+        assert not all(stream.done() for stream in streams), "nothing was in flight"
+        status, refusal = server.complete()
+        assert hook.result() == 0
+        unfinished = [stream for stream in streams if not stream.done()]
+    assert (status, refusal["error"]["message"]) == (
+        503,
+        "this server is shutting down; send the request to another one",
+    )
+    assert len(unfinished) < 32, "the hook did not wait"
+    usages = [stream.result()[-1]["usage"]["completion_tokens"] for stream in streams]
+    assert usages == [400] * 32
+    assert server.get("/health")[0] == 200
+    end(server)
+
+
+@pytest.mark.ends_server
+def test_no_stream_of_two_api_servers_is_lost(openai: OpenAIServer) -> None:
+    drained_without_loss(openai)
+
+
+def test_no_stream_of_one_api_server_is_lost(model: Path, tmp_path: Path) -> None:
+    with running(tmp_path, engine_document(model, frontends=1)) as server:
+        drained_without_loss(server)
 
 
 def test_after_the_budget_the_pod_ends_all_the_same(model: Path, tmp_path: Path) -> None:
-    document = engine_document(model, drain={"exitTimeoutSeconds": 1})
+    document = engine_document(model, frontends=1, drain={"exitTimeoutSeconds": 1})
     with running(tmp_path, document) as server, ThreadPoolExecutor(64) as clients:
+        before = taken(server)
         streams = [clients.submit(server.stream, max_tokens=1000, ignore_eos=True) for _ in range(64)]
-        time.sleep(1)
-        began = time.monotonic()
+        wait_for(lambda: taken(server) == before + 64)
         assert server.pre_stop() == 0
-        assert server.process
-        server.process.terminate()
-        server.process.wait(30)
-        assert time.monotonic() - began < 32
+        end(server)
         assert any(stream.exception() for stream in streams), "the budget was long enough after all"

@@ -90,10 +90,10 @@ def quiet(server: Server) -> bool:
 
 def test_a_mixed_load_leaves_nothing_behind(server: Server) -> None:
     asyncio.run(mixed(server, REQUESTS // 2, seed=1))  # pools and caches grow to their size
-    wait_for(lambda: quiet(server), 5)
+    wait_for(lambda: quiet(server))
     before = resident(server)
     ends = asyncio.run(mixed(server, REQUESTS // 2, seed=2))
-    wait_for(lambda: quiet(server), 5)
+    wait_for(lambda: quiet(server))
     assert len(ends) == REQUESTS // 2
     assert [end for end in ends if "failed" in end or "was answered" in end] == []
     growth = resident(server) / before - 1

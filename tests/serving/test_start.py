@@ -165,7 +165,7 @@ def ends_with(directory: Path, document: dict[str, Any], change: Callable[[Path]
         server.start(wait=False)
         assert server.process
         assert server.process.wait(START_SECONDS) != 0
-        wait_for(lambda: server.processes() == [], 60)  # an engine that was up already is stopped in order
+        wait_for(lambda: server.processes() == [])  # an engine that was up already is stopped in order
         return server.tail(400)
     finally:
         server.stop()
@@ -189,7 +189,7 @@ def test_a_second_version_would_claim_the_same_gpu(model: Path, tmp_path: Path) 
         config = repository / "llm" / "config.pbtxt"
         config.write_text(config.read_text().replace("latest { num_versions: 1 }", "all {}"))
 
-    log = ends_with(tmp_path, engine_document(model), add_version)
+    log = ends_with(tmp_path, engine_document(model, frontends=1), add_version)
     assert re.search(
         r"version (1 of this model already owns the GPU; version 2|2 of this model already owns the GPU; version 1) "
         r"must be served by another pod \(keep version_policy at one version\)",
