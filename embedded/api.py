@@ -13,7 +13,7 @@ from kubernetes.dynamic import DynamicClient
 from kubernetes.dynamic.exceptions import ApiException, NotFoundError
 from urllib3.exceptions import HTTPError
 
-from .process import PlatformError
+from .process import PATIENCE, PlatformError
 
 MANAGER = "eks-llm-embedded"
 """Field manager of what the platform itself applies."""
@@ -109,7 +109,7 @@ class Api:
         """GET of any path, e.g. `/apis/external.metrics.k8s.io/v1beta1`."""
         return json.loads(self._client.request("get", path, serialize=False).data)
 
-    def wait(self, what: str, condition: Callable[[], object], timeout: float = 30) -> Any:
+    def wait(self, what: str, condition: Callable[[], object], timeout: float = PATIENCE) -> Any:
         """Waits until `condition` is true and returns what it returned. Errors of the API count as not yet.
 
         Raises `PlatformError`, which says `what` was waited for, and the last error.

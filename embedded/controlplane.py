@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import HTTPSHandler, ProxyHandler, build_opener
@@ -20,6 +20,7 @@ from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 import yaml
 
 from .certificates import Authority, Pair
+from .pace import AS_ON_EKS, Pace
 from .ports import allot, free_base
 from .process import PlatformError, Process, start_together, stop
 from .tools import provide
@@ -41,11 +42,14 @@ class ControlPlane:
     ports: dict[str, int]
     minor: str = ""
     """Kubernetes minor, a suffix of the entries in tools/registry.py, e.g. `1.35`. Default: the newest."""
+    pace: Pace = AS_ON_EKS
+    """Of this control plane, and of all that belongs to it."""
 
     @classmethod
     def load(cls, home: Path) -> "ControlPlane":
         """The one that was started with this state folder."""
-        return cls(home, **json.loads((home / "controlplane.json").read_text()))
+        saved = json.loads((home / "controlplane.json").read_text())
+        return cls(home, **{**saved, "pace": Pace(**saved["pace"])})
 
     @property
     def kubeconfig(self) -> Path:
@@ -61,7 +65,8 @@ class ControlPlane:
         suffix = f"-{self.minor}" if self.minor else ""
         binaries = {"etcd": provide("etcd"), **{name: provide(f"{name}{suffix}") for name in PROGRAMS}}
         certificates = Certificates.make(self.home / "certificates")
-        (self.home / "controlplane.json").write_text(json.dumps({"ports": self.ports, "minor": self.minor}))
+        saved = {"ports": self.ports, "minor": self.minor, "pace": asdict(self.pace)}
+        (self.home / "controlplane.json").write_text(json.dumps(saved))
         users = {
             "kubeconfig": certificates.admin,
             **{f"{name}.kubeconfig": certificates.users[name] for name in PROGRAMS[1:]},
@@ -157,6 +162,8 @@ class ControlPlane:
             "service-account-private-key-file": str(certificates.tokens.key),
             "root-ca-file": ca,
             "service-cluster-ip-range": SERVICE_RANGE,
+            "horizontal-pod-autoscaler-sync-period": f"{self.pace.autoscaling}s",
+            "node-monitor-grace-period": f"{self.pace.node_lost}s",
         }
         return [
             part("etcd", etcd, "/health", ports["etcd"]),
@@ -235,7 +242,7 @@ def answers(url: str, ca: Path, user: Pair) -> bool:
 
 def main(arguments: list[str]) -> int:
     home = Path(tempfile.mkdtemp(prefix="eks-llm-"))
-    plane = ControlPlane(home, allot(free_base()), *arguments[:1])
+    plane = ControlPlane(home, allot(free_base()), arguments[0] if arguments else "")
     try:
         plane.start(print)
         print(f"KUBECONFIG={plane.kubeconfig}   (Ctrl-C ends it)", flush=True)

@@ -67,7 +67,7 @@ class Nodes:
             "kubeconfig": str(self.plane.kubeconfig),
             "config": str(stages),
             "manage-nodes-with-annotation-selector": ",".join(f"{key}={value}" for key, value in FAKE.items()),
-            "node-lease-duration-seconds": "40",
+            "node-lease-duration-seconds": str(4 * self.plane.pace.heartbeat),  # renewed after a quarter of it
             "server-address": f"{LOOPBACK}:{port}",
             "cidr": "10.128.0.0/16",
             "node-ip": "10.127.0.1",
@@ -116,13 +116,13 @@ def gpu_node(pool: str, instance_type: str, zone: str, index: int, *, fake: bool
     }
 
 
-def add(api: Api, node: Manifest, timeout: float = 60) -> None:
+def add(api: Api, node: Manifest) -> None:
     """Creates a node and waits until it is ready and the scheduler may use it."""
     created = api.create({key: value for key, value in node.items() if key != "status"})
     name = created["metadata"]["name"]
     identity = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
     # KWOK fills in a capacity of its own as it makes the node ready, so ours comes after that.
-    api.wait(f"node {name} ready", lambda: is_ready(api.get("v1", "Node", name)), timeout)
+    api.wait(f"node {name} ready", lambda: is_ready(api.get("v1", "Node", name)))
     api.patch({**identity, "status": node["status"]}, subresource="status")
 
 

@@ -22,6 +22,7 @@ from .keda import Keda
 from .kube_state_metrics import PROCESS as KUBE_STATE_METRICS
 from .kube_state_metrics import KubeStateMetrics
 from .nodes import Nodes, add
+from .pace import AS_ON_EKS, Pace
 from .process import PlatformError, pid_of, recorded, stop, uninterrupted
 from .prometheus import PARTS as PROMETHEUS_PARTS
 from .prometheus import Prometheus
@@ -56,6 +57,8 @@ class Platform:
     """A platform with its state folder."""
 
     home: Path = HOME
+    pace: Pace = AS_ON_EKS
+    """Of what `up` starts."""
 
     @property
     def kubeconfig(self) -> Path:
@@ -100,7 +103,7 @@ class Platform:
         return {name: pid_of(self.home, name) for name in ALL}
 
     def _start(self, shape: Shape, base_port: int, progress: Progress) -> None:
-        plane = ControlPlane(self.home, ports.allot(base_port))
+        plane = ControlPlane(self.home, ports.allot(base_port), pace=self.pace)
         plane.start(progress)
         api = Api(plane.kubeconfig)
         Nodes(plane).start(progress)

@@ -26,15 +26,16 @@ from .pod_status import Reports, container_status, now, terminated
 from .probes import Probes, Reach, pre_stop
 from .sandbox import Running, Sandbox
 
-LONGEST_BACKOFF = 300
-"""Seconds between restarts at most; the first waits 10 s, each further one twice as long. As kubelet does."""
+LONGEST_BACKOFF = 30
+"""What the last restarts wait, in waits before the first: 300 s, as kubelet does."""
 
 
 class PodRun:
     """One pod from its start to its end, in a thread."""
 
-    def __init__(self, api: Api, home: Path, images: dict[str, Stand], pod: Manifest, ip: str) -> None:
-        self._api, self._images, self._pod, self._ip = api, images, pod, ip
+    def __init__(self, api: Api, home: Path, images: dict[str, Stand], pod: Manifest, ip: str, *, restart: int) -> None:
+        """`restart`: see `Pace`."""
+        self._api, self._images, self._pod, self._ip, self._restart = api, images, pod, ip, restart
         self._folder = home / "pods" / pod["metadata"]["uid"]
         nvme = home / "nodes" / pod["spec"]["nodeName"] / "nvme"
         nvme.mkdir(parents=True, exist_ok=True)
@@ -207,7 +208,7 @@ class PodRun:
 
     def _back_off(self, container: Manifest, attempt: int, code: int) -> bool:
         """Waits before a restart. True if the pod is to go meanwhile."""
-        delay = min(LONGEST_BACKOFF, 10 * 2**attempt)
+        delay = self._restart * min(LONGEST_BACKOFF, 2**attempt)
         message = f"ended with exit code {code}; restarts in {delay} s"
         self._reports.event("BackOff", f"Container {container['name']} {message}", "Warning")
         status = container_status(

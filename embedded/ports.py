@@ -1,6 +1,7 @@
 """Ports of the platform on the loopback interface: a block of consecutive numbers, each with one user."""
 
 import os
+import random
 import socket
 
 from .process import PlatformError
@@ -50,9 +51,14 @@ def allot(base: int = DEFAULT_BASE) -> dict[str, int]:
 
 
 def free_base() -> int:
-    """The first port of a free block; for tests, which may run while a platform is up, and by two workers at a time."""
+    """The first port of a free block; for tests, which may run while a platform is up, and by several workers.
+
+    Any of them, as another test run on this machine may look for one at the same moment.
+    """
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    for base in range(DEFAULT_BASE + 1000 * (1 + worker), 32000, 100):
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    blocks = range(DEFAULT_BASE + 1000 + 100 * worker, 32000, 100 * workers)
+    for base in random.sample(blocks, len(blocks)):
         if all(is_free(base + offset) for offset in range(len(USERS))):
             return base
     raise PlatformError("no free block of ports")

@@ -18,6 +18,8 @@ from typing import Any
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end a command: Ctrl-C, `kill`, the end of its terminal."""
+PATIENCE = 180.0
+"""Seconds that anything is waited for which takes a few on a calm machine: this one may be busy."""
 SIGNALS = (*ENDING, signal.SIGALRM)
 """These, and what insists on them, see cli.py."""
 
@@ -43,7 +45,7 @@ class Process:
     def log(self) -> Path:
         return self.home / "logs" / f"{self.name}.log"
 
-    def start(self, timeout: float = 60) -> float:
+    def start(self, timeout: float = PATIENCE) -> float:
         """Starts it and waits until it is ready. Returns the seconds that took.
 
         Raises:
@@ -51,7 +53,7 @@ class Process:
         """
         return self.wait(self.launch(), time.monotonic(), timeout)
 
-    def wait(self, process: subprocess.Popen[bytes], begin: float, timeout: float = 60) -> float:
+    def wait(self, process: subprocess.Popen[bytes], begin: float, timeout: float = PATIENCE) -> float:
         """Waits until what `launch` started at `begin` is ready, as `start` does."""
         while time.monotonic() - begin < timeout:
             if process.poll() is not None:

@@ -36,8 +36,6 @@ PARTS = ("prometheus", "prometheus-configuration")
 RESOURCES = ("podmonitors", "servicemonitors", "prometheusrules")
 """What stacks make. The operator's other resources are its own affair, and ten times as large."""
 POLL_SECONDS = 2.0
-DEFAULT_INTERVAL = "30s"
-"""The operator's default, for scrapes and for rules."""
 
 LOOPBACK_OF_PODS = {
     "source_labels": ["__address__"],
@@ -127,7 +125,7 @@ class Prometheus:
         folder = self.plane.home / "prometheus"
         (folder / "rules").mkdir(parents=True, exist_ok=True)
         files = {folder / "rules" / f"{_id(rule)}.yml": {"groups": rule["spec"]["groups"]} for rule in rules}
-        files[folder / "prometheus.yml"] = configuration(monitors, self.plane.kubeconfig, self.plane.ports)
+        files[folder / "prometheus.yml"] = configuration(monitors, self.plane)
         old = {file: file.read_text() for file in [*folder.glob("*.yml"), *folder.glob("rules/*.yml")]}
         new = {file: yaml.safe_dump(content, sort_keys=False) for file, content in files.items()}
         for file in old.keys() - new.keys():
@@ -179,14 +177,15 @@ class Prometheus:
         ]
 
 
-def configuration(monitors: list[Manifest], kubeconfig: Path, ports: dict[str, int]) -> dict[str, Any]:
-    """Prometheus's configuration. `ports`: of the control plane, by user."""
+def configuration(monitors: list[Manifest], plane: ControlPlane) -> dict[str, Any]:
+    """Prometheus's configuration."""
+    interval = f"{plane.pace.scrape}s"
     return {
-        "global": {"scrape_interval": DEFAULT_INTERVAL, "evaluation_interval": DEFAULT_INTERVAL},
+        "global": {"scrape_interval": interval, "evaluation_interval": interval},
         "rule_files": ["rules/*.yml"],
         "scrape_configs": [
-            *(target.job(ports) for target in OWN),
-            *(job for monitor in monitors for job in scrape_jobs(monitor, kubeconfig)),
+            *(target.job(plane.ports) for target in OWN),
+            *(job for monitor in monitors for job in scrape_jobs(monitor, plane.kubeconfig)),
         ],
     }
 
@@ -199,11 +198,10 @@ def scrape_jobs(monitor: Manifest, kubeconfig: Path) -> list[dict[str, Any]]:
     jobs = []
     for index, endpoint in enumerate(spec["podMetricsEndpoints"]):
         _known(f"{where}: spec.podMetricsEndpoints[{index}]", endpoint, ENDPOINT_FIELDS)
-        interval = endpoint.get("interval", DEFAULT_INTERVAL)
+        times = {"scrape_interval": "interval", "scrape_timeout": "scrapeTimeout"}
         job = {
             "job_name": f"podMonitor/{metadata['namespace']}/{metadata['name']}/{index}",
-            "scrape_interval": interval,
-            "scrape_timeout": endpoint.get("scrapeTimeout", min("10s", interval, key=_seconds)),
+            **{name: endpoint[field] for name, field in times.items() if field in endpoint},
             "metrics_path": endpoint.get("path", "/metrics"),
             "scheme": endpoint.get("scheme", "http"),
             "honor_labels": endpoint.get("honorLabels", False),
@@ -260,12 +258,6 @@ def _label(key: str) -> str:
 def _known(where: str, fields: Manifest, known: set[str]) -> None:
     if unknown := fields.keys() - known:
         raise PlatformError(f"{where}: {', '.join(sorted(unknown))} is not emulated by embedded/prometheus.py")
-
-
-def _seconds(duration: str) -> float:
-    units = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
-    unit = duration.lstrip("0123456789.")
-    return float(duration.removesuffix(unit)) * units[unit]
 
 
 def custom_resource_definitions() -> list[Manifest]:

@@ -29,6 +29,7 @@ from .addresses import POD_PREFIX, loopback, pod_ip
 from .api import Api, Manifest
 from .controlplane import ControlPlane
 from .images import Stand, load
+from .pace import Pace
 from .pod import container_ports
 from .pod_run import PodRun
 from .pod_status import COMPONENT as PROCESS
@@ -38,8 +39,6 @@ from .process import PlatformError, Process, stop
 from .sandbox import give_way, problem
 
 POLL_SECONDS = 0.5
-LEASE_SECONDS = 10
-"""Between two signs of life of a node. The node life cycle controller waits for 50 s."""
 NODE_NAMESPACE = "kube-node-lease"
 
 
@@ -86,6 +85,7 @@ class Kubelet:
     images: dict[str, Stand]
     base: int
     """First port of the platform."""
+    pace: Pace
     _runs: dict[str, PodRun] = field(default_factory=dict[str, PodRun])
     _over: threading.Event = field(default_factory=threading.Event)
 
@@ -98,7 +98,7 @@ class Kubelet:
         renewed = 0.0
         while not self._over.is_set():
             try:
-                if time.monotonic() - renewed > LEASE_SECONDS:
+                if time.monotonic() - renewed > self.pace.heartbeat:
                     self._renew()
                     renewed = time.monotonic()
                 self._follow(self._pods(), numbers)
@@ -123,7 +123,8 @@ class Kubelet:
             if uid in self._runs:
                 self._runs[uid].hold(pod)
             elif not done:
-                self._runs[uid] = PodRun(self.api, self.home, self.images, pod, _free_ip(pod, numbers))
+                ip = _free_ip(pod, numbers)
+                self._runs[uid] = PodRun(self.api, self.home, self.images, pod, ip, restart=self.pace.restart)
                 self._runs[uid].start()
             if pod["metadata"].get("deletionTimestamp"):
                 if uid in self._runs and self._runs[uid].is_alive:
@@ -151,7 +152,8 @@ class Kubelet:
         for node in self.nodes:
             name = node["metadata"]["name"]
             metadata = {"name": name, "namespace": NODE_NAMESPACE}
-            spec = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": now(micro=True)}
+            duration = 4 * self.pace.heartbeat
+            spec = {"holderIdentity": name, "leaseDurationSeconds": duration, "renewTime": now(micro=True)}
             lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
             self.api.apply(lease)
             if name in found and not nodes.is_ready(found[name]):
@@ -167,7 +169,8 @@ def _free_ip(pod: Manifest, numbers: "itertools.count[int]") -> str:
 def main(home: Path) -> None:
     plane = ControlPlane.load(home)
     local_nodes = json.loads((home / "nodes.json").read_text())
-    kubelet = Kubelet(Api(plane.kubeconfig), home, local_nodes, load(home / "images.json"), plane.ports["etcd"])
+    api, stands = Api(plane.kubeconfig), load(home / "images.json")
+    kubelet = Kubelet(api, home, local_nodes, stands, plane.ports["etcd"], plane.pace)
     signal.signal(signal.SIGTERM, kubelet.stop)
     give_way()
     kubelet.run()

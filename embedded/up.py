@@ -72,7 +72,7 @@ def answer(platform: Platform, stack: Stack, say: Say, begin: float) -> None:
         host, port = address(api, stack.namespace, name, "http")
         url = f"http://{host}:{port}"
         ask = partial(_ask, url, service["runtime"] == "triton", name)
-        first, text = api.wait(f"an answer of {name}", ask, timeout=60)
+        first, text = api.wait(f"an answer of {name}", ask)
         say("")
         say(f"{name} at {url}: the first token came {first - begin:.1f} s after the start")
         say(f"  {prompt.TEXT} … → {text!r}")

@@ -1,18 +1,20 @@
 """A service on a platform of its own, and what can be done to both, for test_faults.py.
 
 Its ScaledObject, PodMonitor and PrometheusRule are what our components make. Its pods are stand-ins that report what a
-test says. All waits less here than on EKS, so that a wrong count would show at once: the HPA looks every 5 s, as KEDA
-does, replicas have neither windows nor limits per period, pods are scraped every 2 s, alerts wait for 5 s.
+test says. All waits less here than on EKS, so that a wrong count would show at once: the HPA looks every second, as
+KEDA does, replicas have neither windows nor limits per period, all is scraped every 2 s or more often, alerts wait for
+2 s. What must not happen is waited for in looks of the HPA, which a busy machine makes later.
 """
 
 import copy
 import os
+import re
 import signal
-import time
+import ssl
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,28 +32,24 @@ from embedded.keda import listens
 from embedded.platform import Platform
 from embedded.process import Process, gone, pid_of
 from embedded.prometheus import Prometheus
+from tests.cluster.planes import FAST
+from tests.cluster.service import NAME, inference_service
 from tests.cluster.test_prometheus import series
-from tests.cluster.test_serving_pod import NAME, inference_service
 
 NAMESPACE = "faults"
 PER_REPLICA = 5
 """Requests in flight that a replica is meant to carry."""
 KEDA_DOWN = 'ALERTS{alertname="KedaDown",alertstate="firing"}'
 DOOR = 'door_requests{namespace="faults"}'
-WAIT = 180
-"""Seconds. kube-state-metrics and KEDA are scraped every 30 s; the machine may be busy."""
-LOOKS = 12
-"""Seconds in which an HPA looks twice."""
-LOOKS_EVERY = "--horizontal-pod-autoscaler-sync-period=5s"
-NODE_LOST_AFTER = "--node-monitor-grace-period={}s"
-"""Since the last sign of life of a node. Kubernetes' own value is 50."""
+LOOKS = 3
+"""How often the HPA controller looks before what it did not do counts as not done."""
+PACE = replace(FAST, node_lost=15, restart=1)
 
 SERVER = r"""
 import http.server, os, sys, time
-later = "/state/start-again-after"
-if os.path.exists(later):
-    time.sleep(float(open(later).read()))  # as a server that loads its model
-    os.remove(later)
+dead = "/state/dead"
+while os.path.exists(dead):
+    time.sleep(0.1)  # as a server that loads its model
 class Handler(http.server.BaseHTTPRequestHandler):
     said = sys.argv[1].encode()
     def do_GET(self):
@@ -61,7 +59,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_PUT(self):
         Handler.said = self.rfile.read(int(self.headers["Content-Length"]))
         if self.path == "/die":
-            open(later, "wb").write(Handler.said)
+            open(dead, "w").close()
             os._exit(137)
         self.send_response(200); self.end_headers()
     def log_message(self, *_): pass
@@ -94,7 +92,7 @@ def stand_in(deployment: Manifest) -> Manifest:
 
 def at_once(scaled_object: Manifest) -> Manifest:
     manifest = copy.deepcopy(scaled_object)
-    manifest["spec"]["pollingInterval"] = 5
+    manifest["spec"]["pollingInterval"] = 1
     sides = {side: {"stabilizationWindowSeconds": 0} for side in ("scaleUp", "scaleDown")}
     manifest["spec"]["advanced"]["horizontalPodAutoscalerConfig"]["behavior"] = sides
     return manifest
@@ -103,17 +101,17 @@ def at_once(scaled_object: Manifest) -> Manifest:
 def impatient(rule: Manifest) -> Manifest:
     manifest = copy.deepcopy(rule)
     for group in manifest["spec"]["groups"]:
-        group["interval"] = "2s"
+        group["interval"] = "1s"
         for item in group["rules"]:
             if "for" in item:
-                item["for"] = "5s"
+                item["for"] = "2s"
     return manifest
 
 
 def often(monitor: Manifest) -> Manifest:
     manifest = copy.deepcopy(monitor)
     for endpoint in manifest["spec"]["podMetricsEndpoints"]:
-        endpoint |= {"interval": "2s", "scrapeTimeout": "2s"}
+        endpoint |= {"interval": "1s", "scrapeTimeout": "1s"}
     return manifest
 
 
@@ -166,24 +164,41 @@ class Faults:
         def found() -> bool:
             return self.replicas() == self.ready() == len(self.pods()) == replicas
 
-        self.api.wait(f"{replicas} replicas", found, WAIT)
+        self.api.wait(f"{replicas} replicas", found)
 
     def scaled_to(self, requests: float, replicas: int) -> None:
         self.load(requests)
         self.become(replicas)
 
-    def hold(self, replicas: int, seconds: float = LOOKS) -> None:
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            assert self.replicas() == replicas
-            time.sleep(0.5)
+    def hold(self, replicas: int) -> None:
+        """Asserts so many replicas, for as long as the HPA controller needs to look a few times."""
+        enough = self.looks() + LOOKS
+        self.hold_until(replicas, f"{LOOKS} looks of the HPA controller", lambda: self.looks() >= enough)
+
+    def looks(self) -> float:
+        """How often the HPA controller has looked at every HPA, by its own metrics."""
+        home = self.platform.home
+        context = ssl.create_default_context(cafile=str(home / "certificates" / "ca.crt"))
+        context.load_cert_chain(home / "certificates" / "admin.crt", home / "certificates" / "admin.key")
+        port = ControlPlane.load(home).ports["kube-controller-manager"]
+        near = urllib.request.build_opener(
+            urllib.request.HTTPSHandler(context=context), urllib.request.ProxyHandler({})
+        )
+        with near.open(f"https://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            scrape = answer.read().decode()
+
+        def total(name: str) -> float:
+            series = rf"^horizontal_pod_autoscaler_controller_{name}\b.* (\S+)$"
+            return sum(map(float, re.findall(series, scrape, re.MULTILINE)))
+
+        return total("reconciliations_total") / total("num_horizontal_pod_autoscalers")
 
     def hold_until(self, replicas: int, what: str, condition: Callable[[], object]) -> None:
         def found() -> object:
             assert self.replicas() == replicas
             return condition()
 
-        self.api.wait(what, found, WAIT)
+        self.api.wait(what, found)
 
     def value(self, query: str) -> float | None:
         """The one element of the answer, which has no labels; None if it is empty."""
@@ -193,17 +208,17 @@ class Faults:
         return float(found[0]["value"][1]) if found else None
 
     def finds(self, query: str, value: float | None) -> None:
-        self.api.wait(f"{query} to be {value}", lambda: self.value(query) == value, WAIT)
+        self.api.wait(f"{query} to be {value}", lambda: self.value(query) == value)
 
     def firing(self, alert: str) -> list[Manifest]:
         return series(self.prometheus, f'ALERTS{{alertname="{alert}",alertstate="firing",service="{NAME}"}}')
 
     def fires(self, alert: str) -> Manifest:
-        (found, *_) = self.api.wait(f"{alert} to fire", lambda: self.firing(alert), WAIT)
+        (found, *_) = self.api.wait(f"{alert} to fire", lambda: self.firing(alert))
         return found["metric"]
 
     def ends(self, alert: str) -> None:
-        self.api.wait(f"{alert} to end", lambda: not self.firing(alert), WAIT)
+        self.api.wait(f"{alert} to end", lambda: not self.firing(alert))
 
     def condition(self, kind: str, version: str = "autoscaling/v2", of: str = "HorizontalPodAutoscaler") -> str:
         """A condition of its HPA, or of its ScaledObject, e.g. `False: FailedGetExternalMetric`."""
@@ -218,8 +233,13 @@ class Faults:
 
     # Faults
 
-    def killed(self, process: str, *more: str) -> AbstractContextManager[None]:
-        return killed(self.api, self.platform.home, process, *more)
+    def revive(self, pod: int) -> None:
+        """Lets the server of the pod of this age start that `/die` has ended."""
+        uid = self.pods()[pod]["metadata"]["uid"]
+        (self.platform.home / "pods" / uid / "volumes" / "state" / "dead").unlink()
+
+    def killed(self, process: str) -> AbstractContextManager[None]:
+        return killed(self.api, self.platform.home, process)
 
     @contextmanager
     def frozen(self, process: str) -> Iterator[None]:
@@ -232,8 +252,8 @@ class Faults:
 
 
 @contextmanager
-def killed(api: Api, home: Path, process: str, *more: str) -> Iterator[None]:
-    """Without a process of a platform, which then starts as the platform had started it, with `more` flags."""
+def killed(api: Api, home: Path, process: str) -> Iterator[None]:
+    """Without a process of a platform, which then starts as the platform had started it."""
     pid = pid_of(home, process) or 0
     command = Path(f"/proc/{pid}/cmdline").read_text().split("\0")[:-1]
     environment = dict(item.split("=", 1) for item in Path(f"/proc/{pid}/environ").read_text().split("\0")[:-1])
@@ -244,7 +264,7 @@ def killed(api: Api, home: Path, process: str, *more: str) -> Iterator[None]:
     try:
         yield
     finally:
-        Process(process, [*command, *more], home, lambda: listens(port), environment).start()
+        Process(process, command, home, lambda: listens(port), environment).start()
 
 
 def free_scaler(api: Api, namespace: str) -> None:

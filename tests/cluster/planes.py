@@ -1,6 +1,6 @@
-"""Control planes for tests, as stacks find clusters."""
+"""Control planes for tests, as stacks find clusters, and at a pace that does not keep tests waiting."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -8,14 +8,20 @@ from embedded.api import Api
 from embedded.controlplane import ControlPlane
 from embedded.keda import custom_resource_definitions as keda_crds
 from embedded.nodes import Nodes, add, gpu_node
+from embedded.pace import Pace
 from embedded.ports import allot, free_base
 from embedded.prometheus import custom_resource_definitions as prometheus_crds
+
+Fetch = Callable[..., None]
+"""Takes names of tools, and functions that fetch something."""
+FAST = Pace(scrape=2, autoscaling=1, heartbeat=2, restart=5)
+"""On a busy machine signs of life may be late, so a node is lost as late as on EKS. What restarts waits to be seen."""
 
 
 @contextmanager
 def control_plane(home: Path, minor: str = "") -> Iterator[ControlPlane]:
     """A control plane of a Kubernetes minor, by default the newest, with three nodes of a p4d pool."""
-    plane = ControlPlane(home, allot(free_base()), minor)
+    plane = ControlPlane(home, allot(free_base()), minor, FAST)
     plane.start(print)
     try:
         nodes = Nodes(plane)

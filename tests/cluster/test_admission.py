@@ -12,9 +12,10 @@ import yaml
 
 from eks_llm.core.placement import POOL_LABEL
 from embedded.api import Api, Manifest, NotFoundError
+from embedded.controlplane import PROGRAMS
 from embedded.nodes import add, gpu_node
 from embedded.tools import OLDEST_KUBERNETES
-from tests.cluster.planes import control_plane, install_crds
+from tests.cluster.planes import Fetch, control_plane, install_crds
 
 pytestmark = pytest.mark.cluster
 
@@ -25,12 +26,15 @@ FIRST = ("Namespace", "StorageClass", "ServiceAccount", "ConfigMap", "Secret")
 
 
 @pytest.fixture(scope="module", params=["newest", OLDEST_KUBERNETES])
-def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+def cluster(
+    request: pytest.FixtureRequest, fetch: Fetch, crd_files: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Api]:
     """The level's own control plane, then one that is older."""
     if request.param == "newest":  # or what EKS_LLM_KUBERNETES asks for
         request.getfixturevalue("crds")
         yield Api(request.getfixturevalue("plane").kubeconfig)
         return
+    fetch(*(f"{program}-{request.param}" for program in PROGRAMS))
     with control_plane(tmp_path_factory.mktemp("oldest"), request.param) as plane:
         api = Api(plane.kubeconfig)
         install_crds(api)

@@ -17,9 +17,6 @@ from tests.cluster.test_keda import scaled_object
 
 pytestmark = pytest.mark.cluster
 
-WAIT = 180
-"""Seconds. An HPA acts every 15 s, KEDA's fallback after some failures; the machine may be busy."""
-
 
 @pytest.fixture
 def metrics() -> Iterator[Metrics]:
@@ -45,7 +42,7 @@ def test_the_states_of_a_service(plane: ControlPlane, keda: Keda, api: Api, name
             said.append(answer["verdict"])
             return answer if answer["kind"] == kind else None
 
-        return api.wait(f"{kind} (seen: {said})", found, WAIT)
+        return api.wait(f"{kind} (seen: {said})", found)
 
     metrics.values["waiting"] = 5
     api.apply(gpu_deployment(namespace, replicas=1))
@@ -55,7 +52,7 @@ def test_the_states_of_a_service(plane: ControlPlane, keda: Keda, api: Api, name
             namespace,
             metrics.url,
             maxReplicaCount=5,
-            pollingInterval=5,
+            pollingInterval=1,
             fallback={"failureThreshold": 3, "replicas": 1, "behavior": "currentReplicasIfHigher"},
             advanced={"horizontalPodAutoscalerConfig": {"behavior": behavior}},
         )
@@ -63,7 +60,7 @@ def test_the_states_of_a_service(plane: ControlPlane, keda: Keda, api: Api, name
     assert becomes("steady")["verdict"] == "It has 1 replica because demand (5 / 5 = 1.00) asks for just that."
 
     metrics.values["waiting"] = 14  # ceil(14 / 5) = 3, and 14 / 15 = 0.93 is within tolerance: it stays there
-    api.wait("3 replicas", lambda: api.get("apps/v1", "Deployment", "gpu", namespace)["spec"]["replicas"] == 3, WAIT)
+    api.wait("3 replicas", lambda: api.get("apps/v1", "Deployment", "gpu", namespace)["spec"]["replicas"] == 3)
     assert becomes("steady")["recommended"] == 3
 
     metrics.values["waiting"] = 5  # one would do, but the window is an hour

@@ -1,6 +1,5 @@
 """Real KEDA and the real HPA controller: from a metric to the number of replicas."""
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -54,12 +53,12 @@ def hpa_status(api: Api, namespace: str) -> Manifest:
     return api.get("autoscaling/v2", "HorizontalPodAutoscaler", "keda-hpa-gpu", namespace)["status"]
 
 
-def steady(api: Api, namespace: str, replicas: int, timeout: float = 60) -> None:
+def steady(api: Api, namespace: str, replicas: int) -> None:
     def as_expected() -> bool:
         status = hpa_status(api, namespace)
         return status.get("desiredReplicas") == replicas and bool(status.get("currentMetrics"))
 
-    api.wait(f"{replicas} replicas", as_expected, timeout)
+    api.wait(f"{replicas} replicas", as_expected)
 
 
 def condition(api: Api, namespace: str, kind: str) -> str:
@@ -74,12 +73,8 @@ def test_a_load_step_raises_and_its_end_lowers_the_replicas(
     api.apply(gpu_deployment(namespace, replicas=1))
     api.apply(scaled_object(namespace, metrics.url))
     steady(api, namespace, 1)
-    begin = time.monotonic()
     metrics.values["waiting"] = 14  # 14 waiting, 5 per replica: three
     steady(api, namespace, 3)
-    reaction = time.monotonic() - begin
-    print(f"load step to desired replicas: {reaction:.1f} s")
-    assert reaction <= 20
     api.wait(
         "three pods run",
         lambda: api.get("apps/v1", "Deployment", "gpu", namespace)["status"].get("readyReplicas") == 3,
@@ -93,14 +88,17 @@ def test_a_lost_signal_keeps_the_replicas(keda: Keda, api: Api, namespace: str, 
     metrics.values["waiting"] = 9
     api.apply(gpu_deployment(namespace, replicas=1))
     fallback = {"failureThreshold": 2, "replicas": 1, "behavior": "currentReplicasIfHigher"}
-    api.apply(scaled_object(namespace, metrics.url, pollingInterval=5, fallback=fallback))
+    api.apply(scaled_object(namespace, metrics.url, pollingInterval=1, fallback=fallback))
     steady(api, namespace, 2)
     metrics.values["waiting"] = None
-    api.wait("the fallback", lambda: condition(api, namespace, "Fallback") == "True", timeout=90)
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
+    api.wait("the fallback", lambda: condition(api, namespace, "Fallback") == "True")
+    enough = len(metrics.times) + 10
+
+    def asked() -> bool:
         assert hpa_status(api, namespace)["desiredReplicas"] == 2
-        time.sleep(1)
+        return len(metrics.times) >= enough
+
+    api.wait("ten more questions of KEDA", asked)
 
 
 def test_the_admission_webhook_refuses_a_second_scaler(keda: Keda, api: Api, namespace: str) -> None:
@@ -117,4 +115,4 @@ def test_a_scaled_object_becomes_ready(keda: Keda, api: Api, namespace: str, met
     metrics.values["waiting"] = 1
     api.apply(gpu_deployment(namespace, replicas=1))
     api.apply(scaled_object(namespace, metrics.url))
-    api.wait("Ready", lambda: condition(api, namespace, "Ready") == "True", timeout=30)
+    api.wait("Ready", lambda: condition(api, namespace, "Ready") == "True")

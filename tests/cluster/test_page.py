@@ -36,7 +36,7 @@ from embedded.process import PlatformError
 from embedded.prometheus import Prometheus
 from embedded.telemetry import Scaling, Service, Telemetry, scaling
 from tests.cluster.record_page import FILE, key
-from tests.cluster.test_serving_pod import inference_service
+from tests.cluster.service import inference_service
 
 LOADED = Service(
     "inference", "tiny", triton=True, desired=2, ready=1, scaling=Scaling(1, 3, ["demand"], {"demand": 4.0}, 60.0)

@@ -96,7 +96,7 @@ def test_a_pod_is_scraped_with_the_operators_labels_and_alerts(
     api.apply(exporter(namespace))
     api.apply(monitor(namespace))
     api.apply(rule(namespace))
-    (found,) = api.wait("the series", lambda: series(prometheus, "vllm:num_requests_waiting"), timeout=30)
+    (found,) = api.wait("the series", lambda: series(prometheus, "vllm:num_requests_waiting"))
     assert found["value"][1] == "14"
     labels = {key: found["metric"][key] for key in ("namespace", "pod", "container", "endpoint", "job", "service")}
     # Prometheus operator documentation, "PodMonitor": namespace, pod, container, endpoint; job is namespace/name.
@@ -108,7 +108,8 @@ def test_a_pod_is_scraped_with_the_operators_labels_and_alerts(
         "job": f"{namespace}/chat",
         "service": "chat",
     }
-    (alert,) = api.wait("the alert", lambda: series(prometheus, 'ALERTS{alertname="Waiting",alertstate="firing"}'))
+    firing = 'ALERTS{alertname="Waiting",alertstate="firing"}'
+    (alert,) = api.wait("the alert", lambda: series(prometheus, firing))
     assert alert["metric"]["severity"] == "critical"
 
     api.delete(monitor(namespace))
@@ -126,7 +127,7 @@ def test_the_state_of_objects_and_of_scalers_is_scraped_with_the_labels_of_its_c
         api.apply(scaled_object(namespace, demand.url))
 
         def value(query: str) -> str:
-            found = api.wait(query, lambda: series(prometheus, query), timeout=120)
+            found = api.wait(query, lambda: series(prometheus, query))
             return found[0]["value"][1]
 
         hpa = f'{{namespace="{namespace}",horizontalpodautoscaler="keda-hpa-gpu"}}'

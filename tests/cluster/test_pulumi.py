@@ -15,10 +15,12 @@ from eks_llm.serving.service import Runtime
 from embedded.api import Api, NotFoundError
 from embedded.controlplane import ControlPlane
 from embedded.keda import Keda
+from embedded.process import PATIENCE
 from embedded.tools import provide
 from tests.cluster.faults import free_scaler, killed
 from tests.cluster.metrics_server import Metrics, metrics_server
-from tests.cluster.test_serving_pod import NAME, inference_service
+from tests.cluster.planes import Fetch
+from tests.cluster.service import NAME, inference_service
 
 pytestmark = pytest.mark.cluster
 
@@ -34,9 +36,11 @@ def metrics() -> Iterator[Metrics]:
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def environment(fetch: Fetch, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The pinned CLI and provider first on PATH, state in a folder, nothing fetched."""
-    folders = [str(provide(name).parent) for name in ("pulumi", "pulumi-resource-kubernetes")]
+    tools = ("pulumi", "pulumi-resource-kubernetes")
+    fetch(*tools)
+    folders = [str(provide(name).parent) for name in tools]
     state = tmp_path_factory.mktemp("pulumi")
     return {
         "PATH": os.pathsep.join([*folders, os.environ["PATH"]]),
@@ -109,12 +113,12 @@ def test_destroy_while_keda_is_stopped(
 
     with ThreadPoolExecutor() as thread, killed(api, plane.home, "keda-operator"):
         destroy = thread.submit(deployment.stack.destroy, on_output=print)
-        api.wait("the ScaledObject's end to be asked for", going, 120)
+        api.wait("the ScaledObject's end to be asked for", going)
         time.sleep(5)
         assert going()
         assert not destroy.done()
         free_scaler(api, NAMESPACE)
-        destroy.result(timeout=120)
+        destroy.result(timeout=PATIENCE)
         nothing_left(api)
 
 

@@ -1,4 +1,4 @@
-"""`./dev up` that is killed, interrupted or refused. What it does otherwise is in test_local_stack.py."""
+"""`./dev up` that is interrupted or refused. What it does otherwise is in test_local_stack.py."""
 
 import os
 import shutil
@@ -10,42 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from embedded import process
 from embedded.ports import USERS
-from embedded.process import pid_of
-from tests.cluster.dev import FIRST_TOKEN, ROOT, Dev, developing, pids, processes, said
+from tests.cluster.dev import ROOT, Dev, developing, pids, processes, said
 
 pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture
-def dev(tmp_path: Path, model: Path) -> Iterator[Dev]:
+def dev(everything: None, tmp_path: Path, model: Path) -> Iterator[Dev]:
     with developing(tmp_path, model) as dev:
         yield dev
-
-
-def test_up_after_a_killed_one_starts_afresh(dev: Dev) -> None:
-    killed = dev.start("up")
-    said(killed, "Waiting for app")
-    killed.kill()
-    killed.wait()
-    left = pids(dev.home)
-    assert pid_of(dev.home, "deployment") in left  # it goes on by itself, until the next command ends it
-    again = dev.run("up")
-    assert "an earlier run was killed: ending what it left, and starting afresh" in again
-    assert FIRST_TOKEN.search(again)
-    assert not [pid for pid in left if process.start_time(pid)]
-
-    left = pids(dev.home)
-    for name in ("etcd", "pod-runner"):
-        os.kill(pid_of(dev.home, name) or 0, signal.SIGKILL)
-    begin = time.monotonic()
-    said_of_it = dev.run("status", status=1)
-    assert time.monotonic() - begin < 30
-    assert "not running" in said_of_it
-    assert "etcd does not run, so the rest is unknown" in said_of_it
-    dev.run("down")
-    dev.nothing_left(left)
 
 
 @pytest.mark.parametrize("moment", ["kube-scheduler ready", "keda-operator ready", "deploying", "Waiting for app"])
