@@ -1,0 +1,1 @@
+"""What `./dev test` runs: levels side by side, what a change reaches, and one summary."""

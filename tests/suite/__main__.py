@@ -1,0 +1,107 @@
+"""`./dev test`: all checks and levels, some of them, or what a change can reach.
+
+python -m tests.suite [--cwd FOLDER] [LEVEL… | changed] [FILE…] [options of pytest]
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.suite import summary
+from tests.suite.jobs import SignalledError, Job, run
+from tests.suite.levels import CORES, LEVELS, LONGEST_FIRST, ROOT, Level
+from tests.suite.progress import Progress
+from tests.suite.selection import UsageError, chosen
+
+STATE = ROOT / ".local" / "test"
+"""Logs and results of the last run."""
+
+
+def pytest(level: Level, targets: list[str], options: list[str]) -> Job:
+    """A level, or the `targets` in it."""
+    job = Job(level.name, [], STATE)
+    whole = not targets
+    job.command = [
+        sys.executable, "-m", "pytest", "-p", "tests.suite.plugin", "--test-lines", str(job.lines),
+        *(level.workers if whole else ()), *(targets or [str(level.folder.relative_to(ROOT))]), *options,
+    ]  # fmt: skip
+    return job
+
+
+def checks() -> Job:
+    job = Job("checks", [], STATE)
+    job.command = [sys.executable, "-m", "tests.suite.checks", str(job.lines)]
+    return job
+
+
+def build_tools() -> subprocess.Popen[bytes]:
+    """Builds in the background what levels need: one that wants a tool sooner waits for it."""
+    STATE.mkdir(parents=True, exist_ok=True)
+    command = ["nice", "-n", "19", sys.executable, "-m", "embedded.tools", "--all"]
+    with (ROOT / ".local" / "tools.log").open("wb") as log:
+        return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait()
+
+
+def test(jobs: list[Job]) -> int:
+    """Runs the jobs and prints what came out; returns the status of the command."""
+    progress, begin, alone = Progress(), time.monotonic(), len(jobs) == 1
+    jobs[0].live = alone
+    results: dict[str, summary.Result] = {}
+
+    def over(job: Job) -> None:
+        result = results[job.name] = summary.read(job, alone)
+        if alone:
+            return
+        progress.clear()
+        if result.count("failed"):
+            print(f"\n{'=' * 20} {job.name}, all that it said {'=' * 20}")
+            print(job.log.read_text(encoding="utf-8", errors="replace"), flush=True)
+        print(summary.line(result), flush=True)
+
+    status = 0
+    try:
+        run(jobs, min(2, CORES), (lambda _: None) if alone else progress.show, over)
+    except SignalledError as error:
+        status = 128 + error.args[0]
+        for job in jobs:
+            if job.process and job.name not in results:
+                results[job.name] = summary.read(job, alone)
+    progress.clear()
+    found = [results[name] for name in ("checks", *LEVELS) if name in results]
+    wall, report = time.monotonic() - begin, STATE / "report.json"
+    summary.write(found, wall, report)
+    print("\n" + summary.text(found, wall, report.relative_to(ROOT)), flush=True)
+    return status or (1 if any(item.count("failed") for item in found) else 0)
+
+
+def main(arguments: list[str]) -> int:
+    cwd = Path.cwd()
+    if arguments[:1] == ["--cwd"]:
+        cwd, arguments = Path(arguments[1]), arguments[2:]
+    try:
+        wanted = chosen(arguments, cwd)
+    except UsageError as error:
+        print(error, file=sys.stderr)
+        return 2
+    jobs = {name: pytest(LEVELS[name], targets, wanted.options) for name, targets in wanted.targets.items()}
+    if not wanted.everything:
+        return test([jobs[name] for name in LONGEST_FIRST if name in jobs])
+    jobs["checks"] = checks()
+    tools = build_tools()
+    try:
+        return test([jobs[name] for name in LONGEST_FIRST])
+    finally:
+        end(tools)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
