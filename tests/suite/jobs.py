@@ -100,7 +100,7 @@ def run(jobs: Iterable[Job], at_once: int, tick: Callable[[list[Job]], None], ov
     def note(number: int, _: FrameType | None) -> None:
         came.append(number)
 
-    # With a handler here, what is started has the default, also where this was started with SIGINT ignored (`nohup …&`).
+    # With a handler here, what is started has the default, even where SIGINT was ignored before (`nohup … &`).
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         while (waiting or running) and not came:

@@ -194,7 +194,7 @@ busy = "import time\\nend = time.process_time() + 0.3\\nwhile time.process_time(
 daemon = subprocess.Popen([sys.executable, "-c", busy], start_new_session=True, stdout=subprocess.DEVNULL)
 print(daemon.pid, flush=True)
 daemon.returncode = 0
-while float(open(f"/proc/{daemon.pid}/stat").read().split()[13]) < 25: time.sleep(0.01)
+while sum(map(int, open(f"/proc/{daemon.pid}/stat").read().split()[13:15])) < 25: time.sleep(0.01)
 """
 
 
