@@ -32,7 +32,7 @@ def fifty_services() -> Stack:
         )
         for index in range(50)
     )
-    return Stack("us-west-2", "1.35", pools, services)
+    return Stack("us-west-2", pools, services)
 
 
 def seconds(repeats: int = 20) -> list[float]:

@@ -1,6 +1,6 @@
 """Writes the reports in docs/plan.md: `.venv/bin/python docs/build_reports.py`. A unit test compares.
 
-Only what follows from the stack files is shown: the sections from `fit` to `cost`. Warnings depend on the day.
+Only what follows from the stack files is shown: the sections from `fit` to `quotas`. Warnings depend on the day.
 """
 
 import io
@@ -27,7 +27,7 @@ def answers(stack: str) -> str:
     plan = report.build(run(project, stack), project.name, stack, own_prices(project))
     render.text(plan, Console(file=out, width=WIDTH, highlight=False, markup=False, emoji=False))
     text = out.getvalue()
-    return text[text.index("\nfit\n") : text.index("\ntotals\n")].strip("\n")
+    return text[text.index("\nfit\n") : text.index("\nimages\n")].strip("\n")
 
 
 def document() -> str:

@@ -1,19 +1,22 @@
 """The reference program: one LLM platform per stack. Read it from top to bottom."""
 
+from pathlib import Path
+
 import pulumi
 import pulumi_kubernetes as k8s
 from pulumi import ResourceOptions
 
 import eks_cluster
 import existing_cluster
-from eks_llm.preflight import node_start, outputs, usd_per_gpu_hour
+from eks_llm.platform import ExistingPlatform, load
+from eks_llm.platform.sum import outputs, usd_per_gpu_hour
+from eks_llm.platform.times import node_start
 from eks_llm.serving.service import InferenceService, InferenceServiceArgs
-from settings import ExistingPlatform, load
 
 # Settings: all that is wrong with the stack file, or cannot run, is said here, before anything is registered.
 stack = pulumi.get_stack()
 name = f"{pulumi.get_project()}-{stack}"
-settings = load(pulumi.Config(), stack)
+settings = load(pulumi.Config(), stack, root=Path(__file__).parents[1])
 platform = settings.platform
 
 # Where services run: a cluster that exists and has its operators, or a new one in AWS with operators of our own.

@@ -14,9 +14,10 @@ from eks_llm.operators.keda import Keda
 from eks_llm.operators.load_balancer import LoadBalancerController
 from eks_llm.operators.monitoring import Monitoring, MonitoringArgs
 from eks_llm.operators.node_autoscaler import NodeAutoscaler
-from eks_llm.preflight import node_idle_time, node_provision_time
+from eks_llm.platform import EksPlatform, Settings
+from eks_llm.platform.schema import GRAFANA_SECRET, NAMESPACE
+from eks_llm.platform.times import node_idle_time, node_provision_time
 from serving_cluster import ServingCluster
-from settings import GRAFANA_SECRET, NAMESPACE, EksPlatform, Settings
 
 
 def build(name: str, platform: EksPlatform, settings: Settings) -> ServingCluster:

@@ -4,9 +4,9 @@ from typing import Any, cast
 
 import pulumi
 
+from eks_llm.platform import ExistingPlatform, Settings
 from eks_llm.serving.existing_cluster import ExistingCluster
 from serving_cluster import ServingCluster
-from settings import ExistingPlatform, Settings
 
 
 def connect(name: str, platform: ExistingPlatform, settings: Settings) -> ServingCluster:

@@ -14,7 +14,7 @@ from typing import Any
 from eks_llm.aws.cluster import OPEN_ADDRESSES
 from eks_llm.catalog.images import IMAGES
 from eks_llm.core.placement import NVME_MOUNT
-from eks_llm.preflight import of_components
+from eks_llm.platform.sum import of_resources
 from eks_llm.sizing.validity import Finding
 
 Props = Mapping[str, Any]
@@ -319,8 +319,7 @@ def sizing(components: Iterable[tuple[str, str, Props]]) -> list[Finding]:
 
     Takes type token, name and inputs of resources; those of other types count nothing.
     """
-    ours = ((type_.rsplit(":", 1)[-1], name, props) for type_, name, props in components if is_component(type_))
-    report = of_components(ours)
+    report = of_resources(components)
     return list(report.findings) if report else []
 
 

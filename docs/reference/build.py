@@ -15,19 +15,16 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Union, cast, get_args, get_origin
 
-ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT / "infra")]
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
-from pydantic import BaseModel  # noqa: E402
-from pydantic.fields import FieldInfo  # noqa: E402
-
-from eks_llm.catalog.instances import GPUS, INSTANCES  # noqa: E402
-from eks_llm.catalog.models import MODELS, ModelShape  # noqa: E402
-from eks_llm.catalog.quantization import KV_CACHES, QUANTIZATIONS  # noqa: E402
-from eks_llm.catalog.regions import REGIONS  # noqa: E402
-from eks_llm.core.model import Model  # noqa: E402
-from eks_llm.core.quantities import Quantity  # noqa: E402
-from settings import EksPlatform, ExistingPlatform, StackService  # noqa: E402
+from eks_llm.catalog.instances import GPUS, INSTANCES
+from eks_llm.catalog.models import MODELS, ModelShape
+from eks_llm.catalog.quantization import KV_CACHES, QUANTIZATIONS
+from eks_llm.catalog.regions import REGIONS
+from eks_llm.core.model import Model
+from eks_llm.core.quantities import Quantity
+from eks_llm.platform.schema import EksPlatform, ExistingPlatform, StackService
 
 PAGE = Path(__file__).with_name("stack-file.md")
 HEAD = """# The stack file

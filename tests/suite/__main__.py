@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from tests.suite import summary
-from tests.suite.jobs import SignalledError, Job, run
+from tests.suite.jobs import Job, SignalledError, run
 from tests.suite.levels import CORES, LEVELS, LONGEST_FIRST, ROOT, Level
 from tests.suite.progress import Progress
 from tests.suite.selection import UsageError, chosen

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from eks_llm.plan.recorder import record
-from settings import Settings, load
+from eks_llm.platform import Settings, load
 from tests.unit.test_cli import eks_llm
 
 LOAD = ["--ttft", "820ms", "--tpot", "42ms", "--streams", "100", "--input", "512-1200", "--output", "128-384"]
@@ -31,7 +31,8 @@ def pasted(advice: str) -> str:
 
 def loaded(text: str) -> Settings:
     found: list[Settings] = []
-    record(lambda: found.append(load(pulumi.Config(), "new")), stack="new", config=yaml.safe_load(text)["config"])
+    record(lambda: found.append(load(pulumi.Config(), "new")), stack="new", config=yaml.safe_load(text)["config"],
+           root=str(Path.cwd()))  # fmt: skip
     return found[0]
 
 
@@ -61,7 +62,7 @@ def test_a_model_of_ones_own_is_given_by_its_config_json(tmp_path: Path, monkeyp
     (tmp_path / "qwen-own" / "config.json").write_text(json.dumps(config))
     done = eks_llm("advise", "qwen-own/config.json", *LOAD, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    monkeypatch.setattr("settings.ROOT", tmp_path)
+    monkeypatch.chdir(tmp_path)
     (service,) = loaded(pasted(done.stdout)).platform.services.values()
     assert (service.model, service.shape.layers) == ("qwen-own", 28)
 

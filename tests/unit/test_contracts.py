@@ -129,46 +129,45 @@ def imports(file: Path) -> Iterator[str]:
             yield from (".".join([*filter(None, origin), alias.name]) for alias in node.names)
 
 
-ROOMS = {
-    "aws",
-    "operators",
-    "serving",
-    "core",
-    "observe",
-    "sizing",
-    "catalog",
-    "preflight",
-    "simulate",
-    "explain",
-    "plan",
-    "commands",
-    "cli",
-}
 MAY_IMPORT = {
-    **{layer: {layer, "core", "sizing", "catalog", "observe"} for layer in LAYERS},
-    "core": {"core", "catalog"},
-    "catalog": {"catalog", "core"},
-    "sizing": {"sizing", "catalog", "core"},
-    "observe": {"observe", "catalog", "core"},
-    "preflight": {*LAYERS, "sizing", "catalog", "core"},
-    "simulate": {"simulate", "serving", "sizing", "catalog", "observe", "core"},
-    "explain": {"explain", "simulate", "observe", "core"},
-    "plan": ROOMS - {"commands", "cli"},
-    "commands": ROOMS - {"cli"},
-    "cli": ROOMS,
+    "catalog": "core",
+    "core": "catalog",
+    "sizing": "catalog core",
+    "observe": "catalog core",
+    "aws": "sizing catalog core",
+    "operators": "observe sizing catalog core",
+    "serving": "observe sizing catalog core",
+    "platform": "aws operators serving sizing catalog core",
+    "simulate": "serving observe sizing catalog core",
+    "explain": "simulate observe core",
+    "plan": "platform sizing catalog core",
+    "commands": "plan explain simulate platform serving sizing catalog core",
+    "cli": "commands",
 }
-"""Which rooms of the package a room may import. Modules outside all rooms, such as inputs, are open to everyone."""
+"""The layout, as CONTRIBUTING draws it: each room of the package, and the rooms that it may import."""
+ANYWHERE = {"version"}
+"""Modules beside the rooms: the version is a constant."""
+WITHOUT_PULUMI = {"sizing", "catalog", "simulate", "observe"}
+
+
+def test_every_folder_is_a_room_of_the_layout() -> None:
+    assert {layer_of(file) for file in SOURCES} - {"__init__"} == MAY_IMPORT.keys() | ANYWHERE
+
+
+def test_the_layout_is_drawn_in_contributing() -> None:
+    drawn = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for room, others in MAY_IMPORT.items():
+        assert re.search(rf"^ *{room} +→ {others}$", drawn, re.MULTILINE), f"{room} → {others}"
 
 
 @pytest.mark.parametrize("file", SOURCES, ids=source_id)
 def test_imports_go_in_one_direction(file: Path) -> None:
     room = layer_of(file)
     inside = {name.split(".")[1] for name in imports(file) if name.startswith(f"{eks_llm.__name__}.")}
-    assert inside & ROOMS <= MAY_IMPORT.get(room, {"catalog"})
-    if room in ("sizing", "catalog", "observe", "simulate"):
+    rooms = MAY_IMPORT.keys() if room == "__init__" else {room, *MAY_IMPORT.get(room, "").split()}
+    assert inside & (MAY_IMPORT.keys() | ANYWHERE) <= rooms | ANYWHERE
+    if room in WITHOUT_PULUMI:
         assert not [name for name in imports(file) if name.startswith("pulumi")]
-    if room in ("sizing", "catalog"):
-        assert not [name for name in inside - ROOMS if name != "inputs"]
     assert not [name for name in imports(file) if name == "__future__.annotations"]
 
 
@@ -177,9 +176,13 @@ ONLY_IN_INFRA = {"Config", "get_stack", "get_project", "get_organization", "expo
 
 @pytest.mark.parametrize("file", [f for f in SOURCES if layer_of(f) not in ("plan", "commands", "cli")], ids=source_id)
 def test_only_infra_knows_a_stack(file: Path) -> None:
+    # The platform's loader reads a configuration that the program hands to it, and no other.
+    forbidden = {f"pulumi.{name}" for name in ONLY_IN_INFRA - ({"Config"} if layer_of(file) == "platform" else set())}
     used = {ast.unparse(node) for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Attribute)}
-    assert not used & {f"pulumi.{name}" for name in ONLY_IN_INFRA}
-    assert not {f"pulumi.{name}" for name in ONLY_IN_INFRA} & set(imports(file))
+    assert not used & forbidden
+    assert not forbidden & set(imports(file))
+    called = {ast.unparse(call.func) for call in calls(ast.parse(file.read_text()))}
+    assert "pulumi.Config" not in called
 
 
 def test_the_reference_program_can_be_read_in_one_go() -> None:

@@ -10,11 +10,11 @@ import pulumi
 import pytest
 import yaml
 
-import kubeconfig
 from eks_llm.core.problems import InvalidArgs
 from eks_llm.plan import render, report
 from eks_llm.plan.diff import compare
 from eks_llm.plan.recorder import SECRET, Recording, record
+from eks_llm.platform import kubeconfig
 from eks_llm.serving.existing_cluster import ExistingCluster
 from tests.unit.test_settings import ROOT, drop, problems, put, settings
 
@@ -63,7 +63,8 @@ def team() -> dict[str, Any]:
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository with the kubeconfig, in place of this one."""
-    monkeypatch.setattr("settings.ROOT", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "infra").symlink_to(ROOT / "infra")
     (tmp_path / FILE).parent.mkdir()
     (tmp_path / FILE).write_text(yaml.safe_dump(team()))
     return tmp_path
@@ -72,7 +73,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def program(content: Any, *, preview: bool = True, **config: Any) -> Recording:
     """What the reference program registers for a stack with this `platform` object."""
     keys = {"eks-llm:platform": content, **{key.replace("__", ":"): value for key, value in config.items()}}
-    return record(lambda: runpy.run_path(str(ROOT / "infra")), stack="team", config=keys, preview=preview)
+    return record(lambda: runpy.run_path(str(Path.cwd() / "infra")), stack="team", config=keys, preview=preview)
 
 
 # The stack file -----------------------------------------------------------------------------------------------------

@@ -150,8 +150,16 @@ def test_what_the_program_has_said_itself_is_not_said_again(recording: Recording
     assert len(before) == len(set(before)) > 0
 
 
-def test_a_program_without_services_has_no_answers() -> None:
+def test_a_program_without_services_is_told_what_it_costs_and_no_more() -> None:
     plan = report.build(run(find_project(PROJECTS / "network"), "dev"), "network", "dev")
+    assert plan.needs
+    assert plan.needs.total.minimum == pytest.approx(730 * 0.045)  # one NAT gateway
+    assert "fit" not in as_text(plan).splitlines()
+    assert "<h2>Fit</h2>" not in html.page(plan)
+
+
+def test_a_program_without_components_has_no_answers() -> None:
+    plan = report.build(Recording(), "empty", "dev")
     assert plan.needs is None
     assert "cost" not in as_text(plan)
     assert "Cost" not in html.page(plan)

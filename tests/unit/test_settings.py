@@ -15,7 +15,7 @@ from eks_llm.catalog.images import IMAGES
 from eks_llm.core.problems import InvalidArgs
 from eks_llm.operators.monitoring import MonitoringSettings
 from eks_llm.plan.recorder import record
-from settings import EksPlatform, Settings, load
+from eks_llm.platform import EksPlatform, Settings, load
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,6 +53,7 @@ def settings(
         config={key: value for key, value in full.items() if value is not None},
         secret_keys=[f"eks-llm:{key}" for key in secrets],
         preview=preview,
+        root=str(Path.cwd()),
     )
     return loaded[0], run.warnings
 
@@ -287,7 +288,7 @@ def test_warns_of_a_secret_that_no_service_names() -> None:
 def test_the_stack_names_the_cluster(stack: str, why: str) -> None:
     config = {"aws:region": "us-west-2", "eks-llm:platform": platform()}
     with pytest.raises(InvalidArgs) as error:
-        record(lambda: load(pulumi.Config(), stack), stack=stack, config=config)
+        record(lambda: load(pulumi.Config(), stack), stack=stack, config=config, root=str(ROOT))
     (message,) = error.value.messages
     assert f"project and stack name the cluster, 'eks-llm-{stack}': {why}" in message
     assert message.endswith("; choose another stack name")
@@ -310,7 +311,7 @@ def in_house(path: Any = "models/own.json", **more: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("settings.ROOT", tmp_path)
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "models").mkdir()
     return tmp_path
 
@@ -490,4 +491,4 @@ def test_an_optional_section_with_nothing_below_it_is_absent() -> None:
 @pytest.mark.parametrize("stack", ["dev", "local", "prod"])
 def test_the_committed_stacks_are_sound(stack: str) -> None:
     config = yaml.safe_load((ROOT / f"Pulumi.{stack}.yaml").read_text(encoding="utf-8"))["config"]
-    record(lambda: load(pulumi.Config(), stack), stack=stack, config=config)
+    record(lambda: load(pulumi.Config(), stack), stack=stack, config=config, root=str(ROOT))

@@ -15,13 +15,16 @@ from eks_llm.sizing.capacity import capacity, nodes_needed, zone_ids, zone_prefi
 from eks_llm.sizing.memory import Engine, Verdict
 from eks_llm.sizing.own_prices import OwnPrices, read, write
 from eks_llm.sizing.report import Report, size
-from eks_llm.sizing.stack import Pool, Service, Stack
+from eks_llm.sizing.stack import USD, Charge, NodeGroup, Pool, Service, Stack
 from eks_llm.sizing.suggest import suggestions
 from tests.calibration import REFERENCE
 
 NOW = datetime.datetime(2026, 8, 1, tzinfo=datetime.UTC)
 ENGINE = Engine("0.27.1", 8192)
 POOL = Pool("a100", "p4d.24xlarge", 2, 4)
+SYSTEM = NodeGroup("system nodes", "cluster.systemNodes", ("m7i.xlarge",), 2, 4)
+CHARGES = (Charge("EBS volumes", "gp3_gb_month", 50, 50, 50), Charge("EKS control plane", USD, 73, 73, 73))
+NAT = (Charge("NAT gateways", "nat_hour", 3 * 730, 3 * 730, 3 * 730), Charge("NAT gateways", "nat_gb", 0, 100, 100))
 
 
 def service(name: str = "llama", model: str = "llama-3.3-70b-instruct", **changes) -> Service:
@@ -30,7 +33,7 @@ def service(name: str = "llama", model: str = "llama-3.3-70b-instruct", **change
 
 
 def stack(*services: Service, pool: Pool = POOL, **changes) -> Stack:
-    return replace(Stack("us-west-2", "1.35", (pool,), services), **changes)
+    return replace(Stack("us-west-2", (pool,), services, (SYSTEM,), CHARGES), **changes)
 
 
 def own(usd: float, capacity: str = "onDemand", date: str = "2026-07-31") -> OwnPrices:
@@ -218,16 +221,18 @@ def test_blocks_of_p6_share_a_quota():
 
 
 def test_quota_of_the_system_nodes():
-    (need,) = capacity(replace(stack(), pools=(), system_node_type="m7i.2xlarge"), NOW).quotas
+    (need,) = capacity(
+        replace(stack(), pools=(), node_groups=(replace(SYSTEM, instance_types=("m7i.2xlarge",)),)), NOW
+    ).quotas
     assert (need.code, need.value, need.pools) == ("L-1216C47A", 4 * 8, ("system nodes",))
-    assert not capacity(replace(stack(), pools=(), system_nodes=(0, 0)), NOW).quotas
+    assert not capacity(replace(stack(), pools=(), node_groups=()), NOW).quotas
 
 
 # Cost ---------------------------------------------------------------------------------------------------------------
 
 
 def test_bill_of_a_stack():
-    full = stack(service(max_replicas=8), nat_gateways=3, endpoint_interfaces=8 * 3, volumes_gib=50)
+    full = stack(service(max_replicas=8), charges=(*NAT, *CHARGES))
     bill = size(full, NOW).cost
     lines = {line.what: line for line in bill.lines}
     gpus = lines["a100: 2 to 4 x p4d.24xlarge"]
@@ -235,7 +240,6 @@ def test_bill_of_a_stack():
     assert gpus.maximum == pytest.approx(4 * 21.957642 * 730)
     assert gpus.expected == pytest.approx(3 * 21.957642 * 730)  # 5 replicas of 4 GPUs
     assert lines["NAT gateways"].minimum == pytest.approx(3 * 0.045 * 730)
-    assert lines["interface endpoints"].minimum == pytest.approx(24 * 0.01 * 730)
     assert lines["EKS control plane"].minimum == pytest.approx(73)
     assert lines["EBS volumes"].minimum == pytest.approx((50 + 2 * 100) * 0.08)
     assert bill.minimum == pytest.approx(sum(line.minimum or 0 for line in bill.lines))
@@ -341,15 +345,8 @@ def test_old_prices_are_told():
     assert "prices are of 2026-07-20, 132 days old" in messages(size(stack(service()), later))
 
 
-def test_extended_support_surcharge():
-    later = datetime.datetime(2026, 8, 1, tzinfo=datetime.UTC)
-    report = size(stack(service(), kubernetes_version="1.33"), later)  # standard support ended 2026-07-29
-    assert "the control plane costs 365 USD a month more" in messages(report)
-    assert next(line for line in report.cost.lines if line.what == "EKS control plane").minimum == pytest.approx(438)
-
-
 def test_a_price_that_is_not_known_makes_the_bill_incomplete():
-    bill = size(stack(service(min_replicas=4), region="eu-central-1", nat_gateways=2), NOW).cost
+    bill = size(stack(service(min_replicas=4), region="eu-central-1", charges=(*NAT, *CHARGES)), NOW).cost
     lines = {line.what: line for line in bill.lines}
     pool = lines["a100: 2 x p4d.24xlarge"]
     assert (pool.minimum, pool.expected, pool.maximum, pool.note) == (None, None, None, "price not known")
@@ -376,8 +373,7 @@ def test_volumes_count_the_nodes_that_run():
 
 
 def test_traffic_through_nat_counts_from_expected_on():
-    line = next(x for x in size(stack(service(), nat_gateways=3), NOW).cost.lines if x.what == "NAT gateways")
-    assert line.note == "3; from expected on with 100 GB a month"
+    line = next(x for x in size(stack(service(), charges=NAT), NOW).cost.lines if x.what == "NAT gateways")
     assert (line.expected or 0) - (line.minimum or 0) == pytest.approx(100 * 0.045)
 
 

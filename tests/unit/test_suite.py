@@ -128,7 +128,7 @@ def test_each_test_counts_once_with_its_outcome(tmp_path: Path, options: tuple[s
     text = summary.text([result], 1, Path("report.json"))
     assert text.splitlines()[-1] == "1 passed, 3 failed, 1 skipped"
     assert re.search(r"not here$", text, re.MULTILINE)
-    assert 0 < result.cpu
+    assert result.cpu > 0
 
 
 def test_a_file_that_cannot_be_imported_is_a_failure(tmp_path: Path) -> None:

@@ -6,16 +6,18 @@ from typing import Any
 
 import pytest
 
-from eks_llm.aws.node_pool import PoolSettings
+from eks_llm.aws.node_pool import GpuNodePool, PoolSettings
 from eks_llm.core.problems import InvalidArgs
 from eks_llm.plan.recorder import record
-from eks_llm.preflight import check, node_idle_time, node_start
+from eks_llm.platform.sum import check, part
+from eks_llm.platform.times import node_idle_time, node_start
 from eks_llm.serving.engine import Limits
 from eks_llm.serving.observability import Slo
 from eks_llm.serving.scaling import Scaling
-from eks_llm.serving.service import InferenceService, ServiceSettings
+from eks_llm.serving.service import InferenceService, ServiceInputs, ServiceSettings
 from eks_llm.serving.targets import problems, targets
 from eks_llm.sizing.replica import Replica, capacity, unreachable
+from eks_llm.sizing.report import Report
 from tests.unit.serving import service_args
 
 REPLICA = Replica(
@@ -130,6 +132,12 @@ def pool(**changes: Any) -> PoolSettings:
     return PoolSettings.model_validate({**base, **changes})
 
 
+def sized(a100: PoolSettings, **changes: Any) -> Report:
+    """The report on one service on the pool a100."""
+    service = ServiceInputs.model_validate({**settings(**changes).args(), "namespace": "inference"})
+    return check([part(GpuNodePool, "a100", a100), part(InferenceService, "llama", service)])
+
+
 def scaler_of(**changes: Any) -> Any:
     return record(lambda: InferenceService("llama", service_args(**changes))).one("ScaledObject").inputs["spec"]
 
@@ -137,7 +145,7 @@ def scaler_of(**changes: Any) -> Any:
 def test_the_deployed_threshold_and_the_plan_are_the_same_number() -> None:
     wanted = {"slo": {"ttftP99": "1s", "tpotP99": "30ms"}, "scaling": {"min": 1, "max": 4}}
     threshold = scaler_of(**wanted)["triggers"][0]["metadata"]["threshold"]
-    report = check("us-west-2", {"a100": pool()}, {"llama": settings(**wanted)})
+    report = sized(pool(), **wanted)
     (policy,) = report.policies
     assert policy.in_flight == int(threshold) < 192  # three quarters of 256, without an SLO
     assert "the most at once within tpotP99 30ms" in policy.in_flight_why
@@ -190,10 +198,10 @@ def test_a_node_stays_as_long_as_the_policy_waits() -> None:
 
 def test_doubts_about_a_policy_are_warnings_with_their_key_path() -> None:
     block = {"kind": "capacityBlock", "id": "cr-0123456789abcdef0", "endsAt": "2100-12-14T11:30:00Z"}
-    report = check(
-        "us-west-2",
-        {"a100": pool(nodes={"min": 0, "max": 1}, capacity=block)},
-        {"llama": settings(scaling={"max": 4, "scaleDownWindow": "1m"}, slo={"tpotP99": "1ms"})},
+    report = sized(
+        pool(nodes={"min": 0, "max": 1}, capacity=block),
+        scaling={"max": 4, "scaleDownWindow": "1m"},
+        slo={"tpotP99": "1ms"},
     )
     paths = {finding.path: finding.message for finding in report.warnings}
     assert "60 s is shorter than the 810 s" in paths["services.llama.scaling.scaleDownWindow"]
@@ -202,7 +210,7 @@ def test_doubts_about_a_policy_are_warnings_with_their_key_path() -> None:
 
 
 def test_more_replicas_than_gpus_are_refused() -> None:
-    report = check("us-west-2", {"a100": pool(nodes={"min": 1, "max": 1})}, {"llama": settings(scaling={"max": 5})})
+    report = sized(pool(nodes={"min": 1, "max": 1}), scaling={"max": 5})
     (error,) = report.errors
     assert error.path == "gpuPools.a100.nodes.max"
     assert "1 node(s) hold 8 GPUs; the services ask for 10 at their maximum (llama 5 x 2)" in error.message

@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
-from eks_llm.aws.node_pool import PoolSettings
+from eks_llm.aws.node_pool import GpuNodePool, PoolSettings
 from eks_llm.core import timing
 from eks_llm.core.timing import ASSUMED, LIVENESS, STALL_SECONDS, drain, provision, start
 from eks_llm.operators.node_autoscaler import NodeAutoscalerSettings, autoscaler_values
 from eks_llm.plan.recorder import record
-from eks_llm.preflight import check, node_provision_time
-from eks_llm.serving.service import InferenceService, ServiceSettings
+from eks_llm.platform.sum import check, part
+from eks_llm.platform.times import node_provision_time
+from eks_llm.serving.service import InferenceService, ServiceInputs
 from tests.unit.test_service import service_args
 
 WEIGHTS = [0.5, 15, 132, 700]
@@ -132,18 +133,19 @@ def warned(kind: str = "onDemand", timeout: str = "300s", replicas: int = 1, **m
     pool = PoolSettings.model_validate(
         {"instanceType": "p4d.24xlarge", "zone": "us-west-2b", "nodes": nodes, "capacity": capacity}
     )
-    service = ServiceSettings.model_validate(
+    service = ServiceInputs.model_validate(
         {
             "model": "llama-3.1-8b-instruct",
             "weights": "s3://models/llama-8b/",
             "pool": "a100",
             "runtime": "triton",
+            "namespace": "inference",
             "limits": {"requestTimeout": timeout},
             "scaling": {"min": replicas, "max": replicas},
             **model,
         }
     )
-    report = check("us-west-2", {"a100": pool}, {"llama": service})
+    report = check([part(GpuNodePool, "a100", pool), part(InferenceService, "llama", service)])
     return [item.message for item in report.warnings if item.path == "services.llama.limits.requestTimeout"]
 
 

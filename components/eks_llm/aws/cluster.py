@@ -22,6 +22,10 @@ from ..core.model import In, Model, component_inputs
 from ..core.names import Tags, checked
 from ..core.placement import gpu_toleration
 from ..core.problems import nearest
+from ..sizing import pods
+from ..sizing.needs import Artifact, Context, Needs, answers, managed
+from ..sizing.stack import HOURS, USD, Charge, NodeGroup
+from ..sizing.validity import Finding
 from .nodes import METADATA_OPTIONS, NODES_LIMIT, REPAIR, release_problem, root_volume, tag_specifications
 from .options import expendable
 
@@ -308,6 +312,7 @@ def addon_settings(addon: str) -> str | None:
 
 
 POLICIES = "arn:aws:iam::aws:policy"
+CONTROL_PLANE_POLICY = f"{POLICIES}/AmazonEKSClusterPolicy"
 NODE_POLICIES = {
     "worker": f"{POLICIES}/AmazonEKSWorkerNodePolicy",
     "images": f"{POLICIES}/AmazonEC2ContainerRegistryPullOnly",
@@ -328,9 +333,45 @@ POD_ROLES = {
 """ServiceAccount and policy of the add-ons that call AWS. Source: EKS user guide, "AWS add-ons"."""
 
 
+# Needs --------------------------------------------------------------------------------------------------------------
+
+
+def needs(name: str, settings: ClusterSettings, context: Context) -> Needs:
+    nodes, builds = settings.system_nodes, KUBERNETES[settings.version].addons | settings.addons
+    release = nodes.ami_release or KUBERNETES[settings.version].ami_release
+    group = NodeGroup("system nodes", "cluster.systemNodes", tuple(nodes.instance_types), nodes.min, nodes.max)
+    today = context.now.date()
+    extended = today >= KUBERNETES[settings.version].standard_until
+    month = CONTROL_PLANE_USD["extended" if extended else "standard"] * HOURS
+    support = f"{'extended' if extended else 'standard'} support"
+    least, most = nodes.min * SYSTEM_ROOT_GIB, nodes.max * SYSTEM_ROOT_GIB
+    warning = support_warning(settings.version, today)
+    return Needs(
+        cluster=name,
+        kubernetes_version=settings.version,
+        node_groups=(group,),
+        pods=tuple(pod for addon in builds for pod in pods.of_addon(addon)),
+        charges=(
+            Charge("EBS volumes", "gp3_gb_month", least, least, most, "gp3"),
+            Charge("EKS control plane", USD, month, month, month, support),
+        ),
+        artifacts=(
+            Artifact("node image", f"{AmiType.AL2023.value} {release}"),
+            *(Artifact("add-on", f"{addon} {build}") for addon, build in builds.items()),
+        ),
+        permissions=(
+            *managed(f"{name}-cluster", CONTROL_PLANE_POLICY),
+            *managed(f"{name}-node", *NODE_POLICIES.values()),
+            *(said for account, arn in POD_ROLES.values() for said in managed(f"kube-system/{account}", arn)),
+        ),
+        findings=(Finding("cluster.version", warning),) if warning else (),
+    )
+
+
 # Component ----------------------------------------------------------------------------------------------------------
 
 
+@answers(ClusterSettings, needs)
 class Cluster(pulumi.ComponentResource):
     """An EKS cluster named like the component, with encrypted secrets, explicit administrators and pinned add-ons.
 
@@ -410,9 +451,7 @@ class Cluster(pulumi.ComponentResource):
         )
         role = aws.iam.Role(f"{name}-cluster", assume_role_policy=service_trust("eks.amazonaws.com"), opts=here)
         before: list[pulumi.Resource] = [
-            aws.iam.RolePolicyAttachment(
-                f"{name}-cluster", role=role.name, policy_arn=f"{POLICIES}/AmazonEKSClusterPolicy", opts=here
-            )
+            aws.iam.RolePolicyAttachment(f"{name}-cluster", role=role.name, policy_arn=CONTROL_PLANE_POLICY, opts=here)
         ]
         if model.log_types:
             # EKS would make the group itself, and then keep logs for ever.

@@ -15,6 +15,8 @@ from ..core.faults import Fault
 from ..core.model import In, Model, component_inputs
 from ..core.names import checked
 from ..core.problems import nearest
+from ..sizing.needs import Context, Needs, answers
+from ..sizing.stack import HOURS, Charge
 from .options import expendable
 
 # Arguments ----------------------------------------------------------------------------------------------------------
@@ -68,6 +70,8 @@ AIR_GAPPED_ENDPOINTS = ("autoscaling", "ec2", "ecr.api", "ecr.dkr", "eks", "eks-
 
 VPC_RANGES = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")))
 """Ranges for a VPC: private ones, and the shared one that EKS takes too. The services' NetworkPolicies close these."""
+NAT_GB_MONTH = 100
+"""Traffic through the NAT gateways that the bill reckons with, GB a month; weights come from S3 without it."""
 DOCKER_RANGE = IPv4Network("172.17.0.0/16")
 """Docker's default bridge, which some AWS services use. Source: VPC user guide, "VPC CIDR blocks"."""
 
@@ -201,9 +205,35 @@ NO_NAT_WARNING = (
 )
 
 
+# Needs --------------------------------------------------------------------------------------------------------------
+
+
+def needs(_name: str, settings: NetworkSettings, _context: Context) -> Needs:
+    region = settings.zone_names[0][:-1]
+    if settings.existing:
+        return Needs(region=region)
+    gateways = len(set(nat_zones(settings.nat, settings.zones).values()))
+    interfaces = len(settings.interface_endpoints) * len(settings.zones)
+    charges: list[Charge] = []
+    if gateways:
+        hours = gateways * HOURS
+        note = f"{gateways}; from expected on with {NAT_GB_MONTH:g} GB a month"
+        charges += [
+            Charge("NAT gateways", "nat_hour", hours, hours, hours, note),
+            Charge("NAT gateways", "nat_gb", 0, NAT_GB_MONTH, NAT_GB_MONTH),
+        ]
+    if interfaces:
+        hours = interfaces * HOURS
+        charges.append(
+            Charge("interface endpoints", "endpoint_hour", hours, hours, hours, f"{interfaces}, traffic excluded")
+        )
+    return Needs(region=region, charges=tuple(charges))
+
+
 # Component ----------------------------------------------------------------------------------------------------------
 
 
+@answers(NetworkSettings, needs)
 class Network(pulumi.ComponentResource):
     """A VPC with private and public subnets per zone, NAT, and an S3 gateway endpoint; or an existing VPC.
 

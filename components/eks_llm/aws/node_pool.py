@@ -22,6 +22,8 @@ from ..core.placement import GPU_RESOURCE, node_labels
 from ..core.problems import nearest
 from ..core.quantities import Duration, Size
 from ..core.timing import LONGEST_NODE_START_SECONDS, NODE_START_SECONDS
+from ..sizing.needs import Artifact, Context, Needs, answers
+from ..sizing.stack import Pool
 from .nodes import METADATA_OPTIONS, NODES_LIMIT, REPAIR, release_problem, root_volume, tag_specifications
 
 # Arguments ----------------------------------------------------------------------------------------------------------
@@ -415,9 +417,29 @@ EFA_WARNING = (
 )
 
 
+# Needs --------------------------------------------------------------------------------------------------------------
+
+
+def needs(name: str, settings: PoolSettings, _context: Context) -> Needs:
+    pool = Pool(
+        name=name,
+        instance_type=settings.instance_type,
+        min_nodes=settings.nodes.min,
+        max_nodes=settings.nodes.max,
+        capacity=settings.capacity.kind.value,
+        block_ends=settings.capacity.ends_at,
+        root_volume_gib=root_gib(settings.instance, settings.root_volume),
+        root_volume_mbps=root_throughput(settings.instance),
+        node_start_s=settings.node_start,
+    )
+    image = f"{settings.ami_type.value} {settings.ami_release or 'of the cluster'}"
+    return Needs(region=settings.zone[:-1], pools=(pool,), artifacts=(Artifact("node image", image),))
+
+
 # Component ----------------------------------------------------------------------------------------------------------
 
 
+@answers(PoolSettings, needs)
 class GpuNodePool(pulumi.ComponentResource):
     """GPU nodes of one type in one zone, named like the component: services choose the pool by that name."""
 

@@ -13,6 +13,7 @@ from ..core.identity import pod_identity_trust, policy
 from ..core.model import In, Model, component_inputs
 from ..core.names import Name, check_name, checked
 from ..core.s3 import bucket_problem, uri_problem
+from ..sizing.needs import Context, Needs, answers, permissions
 from .options import expendable
 
 # Arguments ----------------------------------------------------------------------------------------------------------
@@ -70,10 +71,15 @@ class WeightsSettings(Model):
         return self
 
 
-class _Weights(WeightsSettings):
-    cluster_name: In[str]
+class WeightsInputs(WeightsSettings):
+    """What the component tells the engine of itself, so that the plan can say who may read what."""
+
     namespace: In[str]
     readers: dict[Name, str]
+
+
+class _Weights(WeightsInputs):
+    cluster_name: In[str]
 
     @model_validator(mode="after")
     def _readable(self) -> "_Weights":
@@ -122,9 +128,20 @@ def tls_only(bucket_arn: str) -> str:
     )
 
 
+# Needs --------------------------------------------------------------------------------------------------------------
+
+
+def needs(_name: str, settings: WeightsInputs, _context: Context) -> Needs:
+    bucket_arn = f"arn:aws:s3:::{settings.bucket}"
+    roles = {f"{settings.namespace}/{service}": uri for service, uri in settings.readers.items()}
+    allowed = [permissions(role, read_policy(bucket_arn, uri, settings.kms_key)) for role, uri in roles.items()]
+    return Needs(permissions=tuple(permission for one in allowed for permission in one))
+
+
 # Component ----------------------------------------------------------------------------------------------------------
 
 
+@answers(WeightsInputs, needs)
 class Weights(pulumi.ComponentResource):
     """A bucket of model weights (or an existing one), read by one Pod Identity role per service.
 
@@ -139,7 +156,7 @@ class Weights(pulumi.ComponentResource):
     def __init__(self, name: str, args: WeightsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         model = checked(_Weights, args, "Weights", name)
         check_name("Weights", name, f"-{max(model.readers, key=len, default='')}")
-        super().__init__("eks-llm:index:Weights", name, component_inputs(model, WeightsSettings), opts)
+        super().__init__("eks-llm:index:Weights", name, component_inputs(model, WeightsInputs), opts)
         if model.create:
             self.bucket, bucket_arn = self._create(name, model)
         else:

@@ -9,6 +9,8 @@ import pulumi_kubernetes as k8s
 from pulumi_kubernetes.helm.v3 import Release, RepositoryOptsArgs
 
 from ..catalog.charts import CHARTS, Crds
+from ..sizing import pods
+from ..sizing.needs import Artifact, Needs
 
 TIMEOUT_SECONDS = 600
 """How long a release may take until its pods are ready: an operator's image is pulled on a node that may be new."""
@@ -19,6 +21,13 @@ class PodSecurity(Enum):
 
     PRIVILEGED = "privileged"
     RESTRICTED = "restricted"
+
+
+def chart_needs(chart_name: str, values: dict[str, Any]) -> Needs:
+    """What a release of a pinned chart needs: the chart, and the pods that it runs with these values."""
+    chart = CHARTS[chart_name]
+    reference = Artifact("chart", f"{chart_name} {chart.version}", chart.repository)
+    return Needs(artifacts=(reference,), pods=pods.of_chart(chart_name, values))
 
 
 def namespace(name: str, namespace_name: str, level: PodSecurity, parent: pulumi.Resource) -> k8s.core.v1.Namespace:

@@ -8,11 +8,12 @@ from pulumi_kubernetes.helm.v3 import Release
 from pydantic import field_validator
 
 from ..catalog.eks import AMI_TYPES, AmiFacts, AmiType
-from ..core.model import Model
+from ..core.model import Model, component_inputs
 from ..core.names import checked
 from ..core.placement import POOL_LABEL, gpu_toleration
 from ..observe import metrics
-from ._helm import PodSecurity, namespace, release
+from ..sizing.needs import Context, Needs, answers
+from ._helm import PodSecurity, chart_needs, namespace, release
 
 NAMESPACE = "gpu-operator"
 
@@ -143,9 +144,19 @@ def gpu_operator_values(ami: AmiFacts, mig: Mig = Mig.NONE, service_monitors: bo
     return values
 
 
+# Needs --------------------------------------------------------------------------------------------------------------
+
+
+def needs(_name: str, settings: GpuOperatorSettings, _context: Context) -> Needs:
+    # The image of the nodes decides what runs on them, and nothing of what runs elsewhere.
+    ami = AmiType.AL2023_NVIDIA.facts
+    return chart_needs("gpu-operator", gpu_operator_values(ami, settings.mig, settings.service_monitors))
+
+
 # Component ----------------------------------------------------------------------------------------------------------
 
 
+@answers(GpuOperatorSettings, needs)
 class GpuOperator(pulumi.ComponentResource):
     """NVIDIA's GPU operator, in a namespace that admits privileged pods: its DaemonSets reach into the host."""
 
@@ -154,7 +165,7 @@ class GpuOperator(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: GpuOperatorArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         model = checked(_GpuOperator, args, "GpuOperator", name)
-        super().__init__("eks-llm:index:GpuOperator", name, {}, opts)
+        super().__init__("eks-llm:index:GpuOperator", name, component_inputs(model, GpuOperatorSettings), opts)
         values = gpu_operator_values(model.ami_type.facts, model.mig, model.service_monitors)
         own = namespace(f"{name}-namespace", NAMESPACE, PodSecurity.PRIVILEGED, self)
         self.release = release(f"{name}-release", "gpu-operator", own.metadata.name, values, parent=self)

@@ -5,9 +5,10 @@ from typing import Any, NotRequired, TypedDict
 import pulumi
 from pulumi_kubernetes.helm.v3 import Release
 
-from ..core.model import Model
+from ..core.model import Model, component_inputs
 from ..core.names import checked
-from ._helm import PodSecurity, namespace, release
+from ..sizing.needs import Context, Needs, answers
+from ._helm import PodSecurity, chart_needs, namespace, release
 
 NAMESPACE = "keda"
 MINIMUM_VERSION = "2.20.2"
@@ -54,9 +55,17 @@ def keda_values(service_monitors: bool = True) -> dict[str, Any]:
     }
 
 
+# Needs --------------------------------------------------------------------------------------------------------------
+
+
+def needs(_name: str, settings: KedaSettings, _context: Context) -> Needs:
+    return chart_needs("keda", keda_values(settings.service_monitors))
+
+
 # Component ----------------------------------------------------------------------------------------------------------
 
 
+@answers(KedaSettings, needs)
 class Keda(pulumi.ComponentResource):
     """KEDA, in a namespace that admits only restricted pods. ScaledObjects depend on `release`."""
 
@@ -65,7 +74,7 @@ class Keda(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: KedaArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         model = checked(_Keda, args, "Keda", name)
-        super().__init__("eks-llm:index:Keda", name, {}, opts)
+        super().__init__("eks-llm:index:Keda", name, component_inputs(model, KedaSettings), opts)
         values = keda_values(model.service_monitors)
         own = namespace(f"{name}-namespace", NAMESPACE, PodSecurity.RESTRICTED, self)
         self.release = release(f"{name}-release", "keda", own.metadata.name, values, parent=self)

@@ -1,5 +1,6 @@
 """`LoadBalancerController`: makes AWS load balancers for Ingresses, Services and Gateways."""
 
+from dataclasses import replace
 from typing import Any, NotRequired, TypedDict
 
 import pulumi
@@ -8,9 +9,10 @@ from pulumi_kubernetes.helm.v3 import Release
 
 from ..catalog.charts import CHARTS, KUBECTL_IMAGE, LOAD_BALANCER_POLICY
 from ..core.identity import policy
-from ..core.model import In, Model
+from ..core.model import In, Model, component_inputs
 from ..core.names import checked
-from ._helm import release
+from ..sizing.needs import Artifact, Context, Needs, answers, permissions
+from ._helm import chart_needs, release
 from ._identity import pod_identity
 
 NAMESPACE = "kube-system"
@@ -117,9 +119,22 @@ def crd_job() -> dict[str, Any]:
     }
 
 
+# Needs --------------------------------------------------------------------------------------------------------------
+
+
+def needs(_name: str, settings: LoadBalancerControllerSettings, context: Context) -> Needs:
+    chart = chart_needs(CHART, controller_values(context.cluster, context.region, "", settings.service_monitors))
+    return replace(
+        chart,
+        artifacts=(*chart.artifacts, Artifact("image", KUBECTL_IMAGE)),
+        permissions=permissions(f"{NAMESPACE}/{SERVICE_ACCOUNT}", policy(*LOAD_BALANCER_POLICY)),
+    )
+
+
 # Component ----------------------------------------------------------------------------------------------------------
 
 
+@answers(LoadBalancerControllerSettings, needs)
 class LoadBalancerController(pulumi.ComponentResource):
     """The AWS load balancer controller, with the IAM policy that its project publishes.
 
@@ -133,10 +148,11 @@ class LoadBalancerController(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: LoadBalancerControllerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         model = checked(_LoadBalancerController, args, "LoadBalancerController", name)
-        super().__init__("eks-llm:index:LoadBalancerController", name, {}, opts)
+        told = component_inputs(model, LoadBalancerControllerSettings)
+        super().__init__("eks-llm:index:LoadBalancerController", name, told, opts)
         values = controller_values(model.cluster_name, model.region, model.vpc_id, model.service_monitors)
-        permissions = policy(*LOAD_BALANCER_POLICY)
-        identity = pod_identity(name, model.cluster_name, NAMESPACE, SERVICE_ACCOUNT, policy=permissions, parent=self)
+        allowed = policy(*LOAD_BALANCER_POLICY)
+        identity = pod_identity(name, model.cluster_name, NAMESPACE, SERVICE_ACCOUNT, policy=allowed, parent=self)
         crds = self._apply_crds(name)
         self.release = release(f"{name}-release", CHART, NAMESPACE, values, parent=self, depends_on=[*identity, crds])
         self.register_outputs({})

@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 from typing import Any, NotRequired, TypedDict
 
 import pulumi
@@ -22,10 +23,13 @@ from ..observe.dashboards.nodes import NODES
 from ..observe.dashboards.overview import OVERVIEW
 from ..observe.platform_rules import platform_rules
 from ..observe.rules import RUNBOOKS
-from ._helm import PodSecurity, namespace, release
+from ..sizing.needs import Context, Needs, answers, total
+from ..sizing.stack import Charge
+from ._helm import PodSecurity, chart_needs, namespace, release
 
 NAMESPACE = "monitoring"
 STORAGE_CLASS = "gp3-encrypted"
+ALERTMANAGER_VOLUME = Size(2)
 GRAFANA_SECRET = "grafana-admin"  # noqa: S105 the name of a Secret
 DASHBOARDS = {
     "overview": OVERVIEW,
@@ -190,7 +194,7 @@ def monitoring_values(settings: MonitoringSettings) -> dict[str, Any]:
         },
         "kube-state-metrics": custom_resource_states.chart_values(),
         # Silences and notification state.
-        "alertmanager": {"alertmanagerSpec": {"storage": volume_claim(Size(2))}},
+        "alertmanager": {"alertmanagerSpec": {"storage": volume_claim(ALERTMANAGER_VOLUME)}},
         # Ignore: an operator that is down must not block changes of services, whose rules are tested before.
         "prometheusOperator": {"admissionWebhooks": {"failurePolicy": "Ignore"}},
         "grafana": {
@@ -227,9 +231,22 @@ def _quantity(size: Size) -> str:
     return f"{round(size * 1024)}Mi" if size % 1 else f"{int(size)}Gi"
 
 
+# Needs --------------------------------------------------------------------------------------------------------------
+
+
+def needs(_name: str, settings: MonitoringSettings, _context: Context) -> Needs:
+    stack = chart_needs("kube-prometheus-stack", monitoring_values(settings))
+    volumes = settings.volume + ALERTMANAGER_VOLUME
+    return replace(
+        total([chart_needs("prometheus-operator-crds", crd_values()), stack]),
+        charges=(Charge("EBS volumes", "gp3_gb_month", volumes, volumes, volumes, "gp3"),),
+    )
+
+
 # Component ----------------------------------------------------------------------------------------------------------
 
 
+@answers(MonitoringSettings, needs)
 class Monitoring(pulumi.ComponentResource):
     """kube-prometheus-stack in the namespace `monitoring`, which admits privileged pods for node-exporter.
 

@@ -1,5 +1,6 @@
 """`NodeAutoscaler`: adds nodes to a cluster's node groups for pods that do not fit, and removes idle ones."""
 
+from dataclasses import replace
 from typing import Any, NotRequired, TypedDict
 
 import pulumi
@@ -8,14 +9,16 @@ from pydantic import field_validator
 
 from ..catalog.charts import CLUSTER_AUTOSCALER
 from ..core.identity import policy
-from ..core.model import In, Model
+from ..core.model import In, Model, component_inputs
 from ..core.names import checked
 from ..core.quantities import Duration
 from ..core.timing import provision
-from ._helm import release
+from ..sizing.needs import Context, Needs, answers, permissions
+from ._helm import chart_needs, release
 from ._identity import pod_identity
 
 NAMESPACE = "kube-system"
+CHART = "cluster-autoscaler"
 SERVICE_ACCOUNT = "cluster-autoscaler"
 IN_USE = 0.01
 """Share of a GPU node's GPUs that are requested, from which on the node stays. Below 1/16, so one GPU is enough: the
@@ -128,9 +131,20 @@ def autoscaler_values(
     }
 
 
+# Needs --------------------------------------------------------------------------------------------------------------
+
+
+def needs(_name: str, settings: NodeAutoscalerSettings, context: Context) -> Needs:
+    version = context.kubernetes_version or next(reversed(CLUSTER_AUTOSCALER))  # alone in a program: any
+    chart = chart_needs(CHART, autoscaler_values(settings, version, context.cluster, context.region))
+    role = f"{NAMESPACE}/{SERVICE_ACCOUNT}"
+    return replace(chart, permissions=permissions(role, autoscaler_policy(context.cluster or "<cluster>")))
+
+
 # Component ----------------------------------------------------------------------------------------------------------
 
 
+@answers(NodeAutoscalerSettings, needs)
 class NodeAutoscaler(pulumi.ComponentResource):
     """cluster-autoscaler, with a role that may resize only this cluster's node groups.
 
@@ -143,11 +157,9 @@ class NodeAutoscaler(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: NodeAutoscalerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         model = checked(_NodeAutoscaler, args, "NodeAutoscaler", name)
-        super().__init__("eks-llm:index:NodeAutoscaler", name, {}, opts)
+        super().__init__("eks-llm:index:NodeAutoscaler", name, component_inputs(model, NodeAutoscalerSettings), opts)
         values = autoscaler_values(model, model.kubernetes_version, model.cluster_name, model.region)
-        permissions = pulumi.Output.from_input(model.cluster_name).apply(autoscaler_policy)
-        identity = pod_identity(name, model.cluster_name, NAMESPACE, SERVICE_ACCOUNT, policy=permissions, parent=self)
-        self.release = release(
-            f"{name}-release", "cluster-autoscaler", NAMESPACE, values, parent=self, depends_on=identity
-        )
+        allowed = pulumi.Output.from_input(model.cluster_name).apply(autoscaler_policy)
+        identity = pod_identity(name, model.cluster_name, NAMESPACE, SERVICE_ACCOUNT, policy=allowed, parent=self)
+        self.release = release(f"{name}-release", CHART, NAMESPACE, values, parent=self, depends_on=identity)
         self.register_outputs({})

@@ -9,7 +9,7 @@ from .diff import Comparison
 from .needs import Money, Needs, PoolCapacity, ServiceFit
 from .render import rows, totals
 from .report import Report
-from .sections import amounts, bill, changes, figures, kv_cache, scaling, token_price
+from .sections import COST, amounts, bill, changes, figures, group_row, kv_cache, sections, token_price
 
 Part = tuple[str, float, str]
 """Class, share of the whole in per cent, and tip of a piece of a bar."""
@@ -34,13 +34,9 @@ def _body(report: Report) -> Iterator[str]:
     if report.against:
         yield from _changes(report.against)
     if report.needs:
-        yield _section("Memory per GPU", _legend(MEMORY), *map(_fit, report.needs.fit))
-        yield _section("Capacity", _legend(GPUS), *map(_capacity, report.needs.capacity))
-        if report.needs.scaling:
-            yield _section("Scaling", *_scaling(report.needs))
-        yield _section("Cost", *_cost(report.needs))
-        if report.needs.quotas:
-            yield _section("Quotas", *_quotas(report.needs))
+        for answer in sections(report.needs):
+            drawn = DRAWN.get(answer.title)
+            yield _section(answer.title.capitalize(), *(drawn(report.needs) if drawn else _listed(answer.rows)))
     if report.warnings:
         listed = "".join(f"<li>{_text(warning)}</li>" for warning in report.warnings)
         yield _section("Warnings", f'<ul class="warnings">{listed}</ul>')
@@ -172,18 +168,33 @@ def _cost(needs: Needs) -> Iterator[str]:
     yield f'<dl class="pairs">{listed}</dl><p><small>Prices of {needs.prices_of}.</small></p>'
 
 
-def _scaling(needs: Needs) -> Iterator[str]:
-    for item in needs.scaling:
-        lines = "".join(f"<dd>{escape(line)}</dd>" for line in scaling(item))
-        yield f"<dl><dt>{escape(item.service)}</dt>{lines}</dl>"
-
-
 def _quotas(needs: Needs) -> Iterator[str]:
     for quota in needs.quotas:
         yield (
             f"<article><h3>{quota.code} <small>{escape(quota.name)}, {quota.region}</small></h3>"
             f"<p><b>{quota.value:,} {quota.unit}</b></p><pre>{escape(quota.command)}</pre></article>"
         )
+
+
+def _listed(rows: list[tuple[str, list[str]]]) -> Iterator[str]:
+    for name, lines in rows:
+        yield f"<dl><dt>{escape(name)}</dt>{''.join(f'<dd>{escape(line)}</dd>' for line in lines)}</dl>"
+
+
+def _fits(needs: Needs) -> Iterator[str]:
+    yield _legend(MEMORY)
+    yield from map(_fit, needs.fit)
+
+
+def _capacities(needs: Needs) -> Iterator[str]:
+    if needs.capacity:
+        yield _legend(GPUS)
+    yield from map(_capacity, needs.capacity)
+    yield from _listed([group_row(item) for item in needs.groups])
+
+
+DRAWN = {"fit": _fits, "capacity": _capacities, COST: _cost, "quotas": _quotas}
+"""Sections that the page draws; the others are lists, as in every format."""
 
 
 def _components(report: Report) -> Iterator[str]:

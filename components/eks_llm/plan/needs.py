@@ -1,8 +1,10 @@
 """What a stack needs and costs, as plain values for every format: `Needs`, made from a sizing report."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from ..sizing import needs as answers
 from ..sizing.memory import Fit
+from ..sizing.pods import requested
 from ..sizing.policy import Policy
 from ..sizing.report import Report
 from ..sizing.stack import Service
@@ -46,6 +48,19 @@ class PoolCapacity:
     gpus_held: int
     gpus: dict[str, int]
     nodes_needed: dict[str, int]
+
+
+@dataclass(frozen=True)
+class GroupLoad:
+    """Nodes without GPU, and what the pods of add-ons and operators request of them."""
+
+    group: str
+    instance_type: str
+    nodes: dict[str, int]
+    pods: dict[str, int]
+    cpu_m: dict[str, int]
+    """Millicores, with as many nodes as the least and the most."""
+    memory_mib: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -100,6 +115,11 @@ class Needs:
     tokens: list[TokenPrice]
     prices_of: str
     """ISO date of the oldest price of an instance."""
+    groups: list[GroupLoad] = field(default_factory=list)
+    artifacts: list[answers.Artifact] = field(default_factory=list)
+    """Images, charts, add-ons and node images."""
+    permissions: list[answers.Permission] = field(default_factory=list)
+    flows: list[answers.Flow] = field(default_factory=list)
 
 
 def needs(report: Report) -> Needs:
@@ -140,7 +160,21 @@ def needs(report: Report) -> Needs:
             for share in cost.services
         ],
         prices_of=cost.date.isoformat(),
+        groups=_groups(report.needs),
+        artifacts=list(report.needs.artifacts) if report.needs else [],
+        permissions=list(report.needs.permissions) if report.needs else [],
+        flows=list(report.needs.flows) if report.needs else [],
     )
+
+
+def _groups(found: answers.Needs | None) -> list[GroupLoad]:
+    loads: list[GroupLoad] = []
+    for group in found.node_groups if found else ():
+        nodes = {"min": group.min_nodes, "max": group.max_nodes}
+        sums = {limit: requested(found.pods if found else (), number) for limit, number in nodes.items()}
+        cpu, memory, pods = ({limit: sum_[index] for limit, sum_ in sums.items()} for index in range(3))
+        loads.append(GroupLoad(group.name, group.instance_type, nodes, pods, cpu, memory))
+    return loads
 
 
 def _fit(service: Service, fit: Fit) -> ServiceFit:

@@ -14,7 +14,7 @@ from typing import Any
 from .diff import Comparison
 from .needs import Needs
 from .report import SCHEMA, Facts, Node, Report, Totals
-from .sections import MARKS, SHADES, amounts, bill, changes, figures, sections, token_price
+from .sections import COST, MARKS, SHADES, amounts, bill, changes, figures, sections, token_price
 
 # Rows: the one layout that text and Markdown share ------------------------------------------------------------------
 
@@ -153,19 +153,20 @@ def text(report: Report, console: Any) -> None:
     answers = list(sections(report.needs, shades)) if report.needs else []
     labels = ["  " * row.depth + row.label for row in layout] + [label for label, _ in sums]
     labels += [f"  {name}" for answer in answers for name, _ in answer.rows]
-    out = _Lines(console, max(map(len, labels)) + 2)
+    out = _Lines(console, max(len(label) for label in labels if len(label) <= LONGEST_LABEL) + 2)
 
     out.title(f"{report.project}/{report.stack}", "plan without credentials")
     for row in layout:
         style = "bold cyan" if row.component else "cyan"
         out.line("  " * row.depth + row.label, style, row.text, row.name, "" if row.label else "dim")
     for answer in answers:
+        if answer.title == COST and report.needs:
+            _cost(report.needs, out)
+            continue
         out.title(answer.title)
         for name, lines in answer.rows:
             for index, body in enumerate(lines):
                 out.line("" if index else f"  {name}", "cyan", body)
-    if report.needs:
-        _cost(report.needs, out)
     if report.against:
         _changes(report.against, out)
     out.title("totals")
@@ -173,6 +174,10 @@ def text(report: Report, console: Any) -> None:
         out.line(label, "bold", sum_)
     for warning in report.warnings:
         out.line("warning", "bold yellow", warning, body_style="yellow")
+
+
+LONGEST_LABEL = 24
+"""Characters of a label that has its text beside it; a longer one, such as a role's, stands above it."""
 
 
 class _Lines:
@@ -188,6 +193,9 @@ class _Lines:
         self._console.print(self._text.assemble("\n", (title, "bold"), (f"  {note}" if note else "", "dim")))
 
     def line(self, label: str, style: str, body: str, name: str = "", body_style: str = "") -> None:
+        if len(label) >= self._indent:
+            self._console.print(self._text(label[: self.width], style))
+            label = ""
         room = max(self.width - self._indent, 20)
         folded = self._text("\n".join(_fold(f"{name}  {body}".strip(), room)), body_style)
         folded.stylize("bold", 0, len(name))
@@ -279,9 +287,15 @@ def markdown(report: Report) -> str:
 
 def _markdown_answers(needs: Needs, out: StringIO) -> None:
     for answer in sections(needs):
+        if answer.title == COST:
+            _markdown_cost(needs, out)
+            continue
         print(f"\n| {answer.title} | |\n|---|---|", file=out)
         for name, lines in answer.rows:
             print(f"| {_escape(name)} | {'<br>'.join(_cell(line) for line in lines)} |", file=out)
+
+
+def _markdown_cost(needs: Needs, out: StringIO) -> None:
     print("\n| USD per month | min | expected | max | |\n|---|--:|--:|--:|---|", file=out)
     strong = {needs.total.what: "**"}
     for item in bill(needs):

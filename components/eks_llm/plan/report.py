@@ -7,7 +7,7 @@ from typing import Any
 
 from ..catalog.instances import GPUS, INSTANCES
 from ..core.placement import GPU_RESOURCE, POOL_LABEL
-from ..preflight import of_components
+from ..platform.sum import of_resources
 from ..sizing.own_prices import OwnPrices
 from ..sizing.validity import Finding
 from .against import Base
@@ -100,7 +100,7 @@ def build(
         return Node(item.kind, item.name, item.type, item.urn, item.custom, facts, below)
 
     tree = [node(item) for item in children.get("", [])]
-    sized = of_components(settings(recording), prices)
+    sized = of_resources(settings(recording), prices)
     answers = needs(sized) if sized else None
     return Report(
         project=project,
@@ -119,17 +119,17 @@ def _comparison(base: Base, head: Recording, answers: Needs | None, prices: OwnP
     """Both revisions are sized by this one's arithmetic and prices, so that only the stack makes a difference."""
     if base.recording is None:
         return Comparison(base.ref, base.commit, list(base.problems), [], [])
-    sized = of_components(settings(base.recording), prices)
+    sized = of_resources(settings(base.recording), prices)
     before = needs(sized) if sized else None
     changes = followed(compare(base.recording, head), base.recording, head)
     return Comparison(base.ref, base.commit, [], changes, figures(before, answers))
 
 
 def settings(recording: Recording) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Kind, name and settings of the components of this package."""
+    """Type token, name and settings of the components."""
     for item in recording.resources:
-        if item.type.startswith("eks-llm:index:"):
-            yield item.kind, item.name, item.inputs
+        if not item.custom:
+            yield item.type, item.name, item.inputs
 
 
 def _unsaid(findings: list[Finding], recording: Recording) -> list[str]:

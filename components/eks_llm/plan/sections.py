@@ -1,12 +1,14 @@
 """The answers about fit, capacity, quotas and cost in words, for text and Markdown: rows of a name and what to know."""
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ..sizing.needs import Artifact, Flow, Permission
 from ..sizing.policy import Policy
 from .diff import Change, Comparison, KeyChange
-from .needs import Money, Needs, PoolCapacity, Quota, ServiceFit, TokenPrice
+from .needs import GroupLoad, Money, Needs, PoolCapacity, Quota, ServiceFit, TokenPrice
 
 BAR = 24
 """Characters of a memory bar."""
@@ -22,14 +24,24 @@ class Section:
     rows: list[tuple[str, list[str]]]
 
 
+COST = "cost"
+"""Title of the section that is a table: every format draws it from `bill`, and it has no rows of its own."""
+
+
 def sections(needs: Needs, shades: str = SHADES) -> Iterator[Section]:
-    """All but the money, which is a table."""
-    yield Section("fit", [(item.service, _fit(item, shades)) for item in needs.fit])
-    yield Section("capacity", [(item.pool, [_capacity(item)]) for item in needs.capacity])
-    if needs.scaling:
-        yield Section("scaling", [(item.service, scaling(item)) for item in needs.scaling])
-    if needs.quotas:
-        yield Section("quotas", [(item.code, _quota(item)) for item in needs.quotas])
+    """The answers, in the order of every format. A section with nothing to say is left out."""
+    pools = [(item.pool, [_capacity(item)]) for item in needs.capacity]
+    listed = [
+        Section("fit", [(item.service, _fit(item, shades)) for item in needs.fit]),
+        Section("capacity", [*pools, *map(group_row, needs.groups)]),
+        Section("scaling", [(item.service, scaling(item)) for item in needs.scaling]),
+        Section(COST, [(COST, [])] if needs.bill else []),
+        Section("quotas", [(item.code, _quota(item)) for item in needs.quotas]),
+        Section("images", _images(needs.artifacts)),
+        Section("permissions", _permissions(needs.permissions)),
+        Section("network", _flows(needs.flows)),
+    ]
+    yield from (section for section in listed if section.rows)
 
 
 def bar(item: ServiceFit, shades: str = SHADES, width: int = BAR) -> str:
@@ -82,6 +94,53 @@ def scaling(item: Policy) -> list[str]:
 
 def _quota(item: Quota) -> list[str]:
     return [f"{item.value:,} {item.unit} · {item.name} · {item.region}", item.command]
+
+
+def group_row(item: GroupLoad) -> tuple[str, list[str]]:
+    """What the pods of add-ons and operators request of a node group."""
+    low, high = item.nodes["min"], item.nodes["max"]
+    asked = " · ".join(
+        f"{item.pods[limit]} pods request {item.cpu_m[limit] / 1000:.1f} CPUs and "
+        f"{item.memory_mib[limit] / 1024:.1f} GiB at {limit}"
+        for limit in ("min", "max")
+    )
+    return item.group, [f"{low} to {high} × {item.instance_type} · {asked}"]
+
+
+def _images(artifacts: list[Artifact]) -> list[tuple[str, list[str]]]:
+    kinds = dict.fromkeys(item.kind for item in artifacts)
+    return [(f"{kind}s", [item.reference for item in artifacts if item.kind == kind]) for kind in kinds]
+
+
+STATEMENTS = 3
+"""Statements of a role that are shown; of more, only the number of actions of each service is."""
+
+
+def _permissions(permissions: list[Permission]) -> list[tuple[str, list[str]]]:
+    rows: dict[str, list[Permission]] = {}
+    for item in permissions:
+        rows.setdefault(item.role, []).append(item)
+    return [(role, _statements(items)) for role, items in rows.items()]
+
+
+def _statements(items: list[Permission]) -> list[str]:
+    if len(items) > STATEMENTS and not any(item.managed for item in items):
+        counts = Counter(action.split(":")[0] for action in dict.fromkeys(a for item in items for a in item.actions))
+        services = " · ".join(f"{service}: {number} action{'s' * (number != 1)}" for service, number in counts.items())
+        return [f"{services} · in {len(items)} statements"]
+    return [
+        item.managed
+        or f"{', '.join(item.actions)} · on {', '.join(item.resources)}"
+        + (f" · where {item.condition}" if item.condition else "")
+        for item in items
+    ]
+
+
+def _flows(flows: list[Flow]) -> list[tuple[str, list[str]]]:
+    rows: dict[str, list[str]] = {}
+    for item in flows:
+        rows.setdefault(item.pods, []).append(f"{item.direction} {item.peer} · {', '.join(item.ports)}")
+    return list(rows.items())
 
 
 # Money --------------------------------------------------------------------------------------------------------------

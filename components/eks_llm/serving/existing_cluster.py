@@ -14,6 +14,8 @@ from ..catalog.instances import INSTANCES, InstanceType
 from ..core.model import In, Model, component_inputs
 from ..core.names import Name, Namespace, checked
 from ..core.problems import InvalidArgs, Problem, nearest
+from ..sizing.needs import Context, Needs, answers
+from ..sizing.stack import EXISTING, Pool
 
 # Arguments ----------------------------------------------------------------------------------------------------------
 
@@ -99,9 +101,22 @@ def chosen(kubeconfig: str, name: str) -> str:
     return kubeconfig
 
 
+# Needs --------------------------------------------------------------------------------------------------------------
+
+
+def needs(_name: str, settings: ExistingClusterInputs, _context: Context) -> Needs:
+    return Needs(
+        pools=tuple(
+            Pool(pool_name, pool.instance_type, min_nodes=pool.nodes, max_nodes=pool.nodes, capacity=EXISTING)
+            for pool_name, pool in settings.gpu_pools.items()
+        )
+    )
+
+
 # Component ----------------------------------------------------------------------------------------------------------
 
 
+@answers(ExistingClusterInputs, needs)
 class ExistingCluster(pulumi.ComponentResource):
     """The provider for a cluster that exists, and what tools need to know of its nodes to size services."""
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from enum import Enum
 from importlib.resources import files
 from pathlib import Path
@@ -29,8 +30,10 @@ from ..observe.dashboards.sidecar import config_map as dashboard_config_map
 from ..observe.rules import RUNBOOKS
 from ..observe.service_rules import service_rules
 from ..sizing import memory, parallelism, replica, validity
+from ..sizing.needs import Context, Needs, answers
 from ..sizing.weights import weights_gib
 from . import openai, triton
+from .demand import doubts, flows, images, policy, sized
 from .engine import (
     Engine,
     EngineArgs,
@@ -297,13 +300,18 @@ class ServiceSettings(Model):
                 yield Fault(to_snake(finding.path), "{message}", message=finding.message)
 
 
-class _InferenceService(ServiceSettings):
+class ServiceInputs(ServiceSettings):
+    """What the component tells the engine of itself, so that tools can size it and say who reaches it."""
+
     namespace: Namespace
+    monitoring_namespace: Namespace = "monitoring"
+
+
+class _InferenceService(ServiceInputs):
     instance_type: str
     prometheus_url: In[str]
     node_start: Duration = Duration(0)
     region: In[str] | None = None
-    monitoring_namespace: Namespace = "monitoring"
     usd_per_gpu_hour: float | None = Field(default=None, gt=0)
     runbooks: str = RUNBOOKS
     api_key: In[str] | None = None
@@ -426,9 +434,38 @@ def workload(name: str, model: _InferenceService) -> tuple[Workload, dict[str, d
     return work, mounted
 
 
+# Needs --------------------------------------------------------------------------------------------------------------
+
+
+def needs(name: str, settings: ServiceInputs, context: Context) -> Needs:
+    pool = context.pools.get(settings.pool)
+    if pool is None:  # a problem of its own, which the platform's rules name
+        return Needs()
+    asked = Needs(services=(sized(name, settings, pool),))
+    if any(settings.misfits(pool.instance_type)):
+        return asked
+    work, _ = workload(name, _on(settings, pool.instance_type))
+    return replace(
+        asked,
+        policies=(policy(name, settings, pool),),
+        findings=tuple(doubts(name, settings, pool)),
+        artifacts=images(deployment(work)),
+        flows=flows(name, network_policy(work)),
+    )
+
+
+def _on(settings: ServiceInputs, instance_type: str) -> _InferenceService:
+    """The service as it is built on nodes of that type. What its pods are told of addresses and secrets is left out."""
+    told = {key: value for key, value in settings.args().items() if key != "api_key_secret"}
+    return _InferenceService.model_validate(
+        {**told, "namespace": settings.namespace, "instance_type": instance_type, "prometheus_url": ""}
+    )
+
+
 # Component ----------------------------------------------------------------------------------------------------------
 
 
+@answers(ServiceInputs, needs)
 class InferenceService(pulumi.ComponentResource):
     """A model on a GPU node pool. All objects are named like the service, in a namespace that exists.
 
@@ -442,7 +479,7 @@ class InferenceService(pulumi.ComponentResource):
         model = checked(_InferenceService, args, "InferenceService", name)
         if problem := model.adapter_problem(name):
             raise InvalidArgs(f'InferenceService "{name}"', [Problem("engine.lora_adapters", problem)])
-        super().__init__("eks-llm:index:InferenceService", name, component_inputs(model, ServiceSettings), opts)
+        super().__init__("eks-llm:index:InferenceService", name, component_inputs(model, ServiceInputs), opts)
         work, mounted = workload(name, model)
 
         def add(part: str, type_: Any, manifest: dict[str, Any], *after: pulumi.Resource) -> Any:

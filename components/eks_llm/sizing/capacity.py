@@ -3,11 +3,12 @@
 import datetime
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 from ..catalog.instances import QUOTAS, InstanceType
-from .stack import Pool, Service, Stack
+from ..catalog.nodes import NODES
+from .stack import NodeGroup, Pool, QuotaNeed, Service, Stack
 from .validity import Finding
 from .weights import weights_gib
 
@@ -38,27 +39,6 @@ class PoolBudget:
     @property
     def gpus_held(self) -> int:
         return self.pool.max_nodes * self.pool.instance.gpus
-
-
-@dataclass(frozen=True)
-class QuotaNeed:
-    """A Service Quotas limit that the stack needs."""
-
-    code: str
-    name: str
-    value: int
-    """vCPUs, or instances for Capacity Blocks."""
-    unit: str
-    pools: tuple[str, ...]
-    region: str
-
-    @property
-    def command(self) -> str:
-        """The command that asks for it."""
-        return (
-            f"aws service-quotas request-service-quota-increase --service-code ec2 --quota-code {self.code} "
-            f"--desired-value {self.value} --region {self.region}"
-        )
 
 
 @dataclass(frozen=True)
@@ -324,37 +304,36 @@ def _zones(pool: Pool, region: str) -> list[Finding]:
 
 
 def quotas(stack: Stack) -> tuple[QuotaNeed, ...]:
-    """The limits that the nodes need at their maximum, by code. Unit: vCPUs; Capacity Blocks count instances."""
+    """The limits that the stack needs at its maximum, by code."""
+    asked = [*(_of_pool(pool, stack.region) for pool in stack.pools if pool.made),
+             *(_of_group(group, stack.region) for group in stack.node_groups), *stack.quotas]  # fmt: skip
     needs: dict[str, QuotaNeed] = {}
-    for pool in filter(lambda pool: pool.made, stack.pools):
-        quota, instance = QUOTAS[pool.instance.quota], pool.instance
-        value, unit = pool.max_nodes * instance.vcpus, "vCPUs"
-        if pool.capacity == "capacityBlock":
-            code, name = quota.capacity_block.get(pool.instance_type, ""), f"Capacity Blocks of {pool.instance_type}"
-            value, unit = pool.max_nodes, "instances"
-        elif pool.capacity == "spot":
-            code, name = quota.spot, quota.spot_name
-        else:
-            code, name = quota.on_demand, quota.on_demand_name
-        if not code:
-            continue
-        known = needs.get(code)
-        needs[code] = QuotaNeed(
-            code, name, value + (known.value if known else 0), unit,
-            (*(known.pools if known else ()), pool.name), stack.region,
-        )  # fmt: skip
-    vcpus = stack.system_nodes[1] * _vcpus(stack.system_node_type)
-    if vcpus:
-        quota = QUOTAS["Standard"]
-        needs[quota.on_demand] = QuotaNeed(
-            quota.on_demand, quota.on_demand_name, vcpus, "vCPUs", ("system nodes",), stack.region
+    for need in filter(None, asked):
+        known = needs.get(need.code)
+        needs[need.code] = (
+            replace(need, value=known.value + need.value, pools=(*known.pools, *need.pools)) if known else need
         )
     return tuple(needs.values())
 
 
-def _vcpus(instance_type: str) -> int:
-    """How many vCPUs a type of the standard families has, by EC2's sizes (large 2, xlarge 4); 0: not known."""
-    match = re.fullmatch(r"[acdhimrtz]\d\w*\.(?:(large)|(\d*)xlarge)", instance_type)
-    if not match:
-        return 0
-    return 2 if match[1] else 4 * int(match[2] or 1)
+def _of_pool(pool: Pool, region: str) -> QuotaNeed | None:
+    """vCPUs; Capacity Blocks count instances. None: the quota is not known, see `_sold`."""
+    quota, instance = QUOTAS[pool.instance.quota], pool.instance
+    value, unit = pool.max_nodes * instance.vcpus, "vCPUs"
+    if pool.capacity == "capacityBlock":
+        code, name = quota.capacity_block.get(pool.instance_type, ""), f"Capacity Blocks of {pool.instance_type}"
+        value, unit = pool.max_nodes, "instances"
+    elif pool.capacity == "spot":
+        code, name = quota.spot, quota.spot_name
+    else:
+        code, name = quota.on_demand, quota.on_demand_name
+    return QuotaNeed(code, name, value, unit, (pool.name,), region) if code else None
+
+
+def _of_group(group: NodeGroup, region: str) -> QuotaNeed | None:
+    """The quota of the standard families; None: the type's vCPUs are not known."""
+    known, quota = NODES.get(group.instance_type), QUOTAS["Standard"]
+    if known is None or not group.max_nodes:
+        return None
+    value = group.max_nodes * known.vcpus
+    return QuotaNeed(quota.on_demand, quota.on_demand_name, value, "vCPUs", (group.name,), region)

@@ -5,18 +5,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from ..catalog.eks import CONTROL_PLANE_USD, KUBERNETES
 from ..catalog.instances import INSTANCES, PRICES_DATE, InstanceType
+from ..catalog.nodes import NODES
 from ..catalog.prices import DATE, PRICES, RegionPrices
 from .capacity import Capacity, PoolBudget, offered
 from .memory import Fit
 from .own_prices import FILE, OwnPrices
 from .performance import latency, method
-from .stack import Pool, Service, Stack
+from .stack import HOURS, USD, Charge, NodeGroup, Pool, Service, Stack
 from .validity import Finding
 
-HOURS = 730
-"""Hours in a month, as AWS counts them."""
 STALE_DAYS = 90
 NOT_KNOWN = "price not known"
 
@@ -133,14 +131,13 @@ def cost(stack: Stack, capacity: Capacity, fits: dict[str, Fit], today: datetime
             )
         lines.append(_pool_line(budget, price, note))
     prices = PRICES.get(stack.region)
-    lines += _system_nodes(stack, prices, findings)
-    lines += _platform(stack, prices, capacity)
+    for group in stack.node_groups:
+        lines += _node_group(stack, group, prices, findings)
+    lines += _charges(stack, prices, capacity)
     if prices is None and _buys(stack):
         findings.append(
             Finding("aws:region", f"no prices of NAT, endpoints, volumes and system nodes in {stack.region}")
         )
-    if stack.kubernetes_version:
-        lines.append(_control_plane(stack, today, findings))
     services = tuple(
         _service(service, fits[service.name], rates.get(service.pool), _pool(stack, service))
         for service in stack.services
@@ -155,7 +152,7 @@ def _pool(stack: Stack, service: Service) -> Pool:
 
 def _buys(stack: Stack) -> bool:
     """Whether anything of the stack is paid to AWS."""
-    return bool(stack.kubernetes_version) or any(pool.made for pool in stack.pools)
+    return bool(stack.charges or stack.node_groups) or any(pool.made for pool in stack.pools)
 
 
 def _not_ours(pool: Pool) -> Line:
@@ -194,41 +191,46 @@ def _pool_line(budget: PoolBudget, price: float | None, note: str) -> Line:
     return _line(what, month, (low, expected, high), "" if price is None else f"{price:g} an hour, {note}")
 
 
-def _system_nodes(stack: Stack, prices: RegionPrices | None, findings: list[Finding]) -> list[Line]:
-    low, high = stack.system_nodes
+def _node_group(stack: Stack, group: NodeGroup, prices: RegionPrices | None, findings: list[Finding]) -> Iterator[Line]:
+    low, high, type_ = group.min_nodes, group.max_nodes, group.instance_type
     if not high:
-        return []
-    node = stack.own_price(stack.system_node_type) or (prices.nodes.get(stack.system_node_type) if prices else None)
-    what = f"system nodes: {low} to {high} x {stack.system_node_type}"
+        return
+    node = stack.own_price(type_) or (prices.nodes.get(type_) if prices else None)
     if node is None:
-        findings.append(
-            Finding("cluster.systemNodes", f"no price of {stack.system_node_type} is known, so the bill lacks it")
+        findings.append(Finding(group.path, f"no price of {type_} is known, so the bill lacks it"))
+    note = "" if node is None else f"{node:g} an hour"
+    what = f"{group.name}: {low} to {high} x {type_}"
+    yield _line(what, None if node is None else node * HOURS, (low, low, high), note)
+
+
+VOLUMES = "EBS volumes"
+
+
+def _charges(stack: Stack, prices: RegionPrices | None, capacity: Capacity) -> Iterator[Line]:
+    """A line for each position. The pools' root volumes, whose number follows from the services, are added here."""
+    positions: dict[str, list[Charge]] = {}
+    made = [budget for budget in capacity.pools if budget.pool.made]
+    roots = [_root_volumes(budget, prices) for budget in made] if prices else []
+    rest = [Charge(VOLUMES, USD if prices else "gp3_gb_month", 0, 0, 0, "gp3")] if made else []
+    for charge in (*stack.charges, *roots, *rest):
+        positions.setdefault(charge.what, []).append(charge)
+    for what, charges in positions.items():
+        rates = [1 if charge.price == USD else prices and getattr(prices, charge.price) for charge in charges]
+        note = "; ".join(dict.fromkeys(charge.note for charge in charges if charge.note))
+        if None in rates:
+            yield Line(what, None, None, None, NOT_KNOWN)
+            continue
+        low, expected, high = (
+            sum(getattr(charge, limit) * rate for charge, rate in zip(charges, rates, strict=True))
+            for limit in ("minimum", "expected", "maximum")
         )
-        return [Line(what, None, None, None, NOT_KNOWN)]
-    return [_line(what, node * HOURS, (low, low, high), f"{node:g} an hour")]
+        yield Line(what, low, expected, high, note)
 
 
-def _platform(stack: Stack, prices: RegionPrices | None, capacity: Capacity) -> list[Line]:
-    """NAT, endpoints and volumes."""
-    lines: list[Line] = []
-    if stack.nat_gateways:
-        fixed = stack.nat_gateways * prices.nat_hour * HOURS if prices else 0
-        most = fixed + stack.nat_gb_month * prices.nat_gb if prices else 0
-        note = f"{stack.nat_gateways}; from expected on with {stack.nat_gb_month:g} GB a month"
-        lines.append(_line("NAT gateways", 1 if prices else None, (fixed, most, most), note))
-    if stack.endpoint_interfaces:
-        month = prices.endpoint_hour * HOURS if prices else None
-        number = stack.endpoint_interfaces
-        lines.append(_line("interface endpoints", month, (number, number, number), f"{number}, traffic excluded"))
-    if not _buys(stack):
-        return lines
-    volumes = [stack.volumes_gib * prices.gp3_gb_month if prices else 0] * 3
-    for budget in filter(lambda budget: budget.pool.made, capacity.pools):
-        each = _volume(budget.pool, prices) if prices else 0
-        volumes = [sum_ + nodes * each for sum_, nodes in zip(volumes, _nodes(budget), strict=True)]
-    low, expected, high = volumes
-    lines.append(_line("EBS volumes", 1 if prices else None, (low, expected, high), "gp3"))
-    return lines
+def _root_volumes(budget: PoolBudget, prices: RegionPrices) -> Charge:
+    each = _volume(budget.pool, prices)
+    low, expected, high = (nodes * each for nodes in _nodes(budget))
+    return Charge(VOLUMES, USD, low, expected, high, "gp3")
 
 
 def _volume(pool: Pool, prices: RegionPrices) -> float:
@@ -238,23 +240,6 @@ def _volume(pool: Pool, prices: RegionPrices) -> float:
         + max(0, pool.root_volume_mbps - 125) * prices.gp3_mbps_month
         + max(0, pool.root_volume_iops - 3000) * prices.gp3_iops_month
     )
-
-
-def _control_plane(stack: Stack, today: datetime.date, findings: list[Finding]) -> Line:
-    version = KUBERNETES.get(stack.kubernetes_version)
-    standard, extended = CONTROL_PLANE_USD["standard"], CONTROL_PLANE_USD["extended"]
-    if version and today >= version.standard_until:
-        findings.append(
-            Finding(
-                "cluster.version",
-                f"{stack.kubernetes_version} is in extended support since {version.standard_until}: the control plane "
-                f"costs {(extended - standard) * HOURS:,.0f} USD a month more",
-            )
-        )
-        month = extended * HOURS
-        return Line("EKS control plane", month, month, month, "extended support")
-    month = standard * HOURS
-    return Line("EKS control plane", month, month, month, "standard support")
 
 
 def _service(service: Service, fit: Fit, price: float | None, pool: Pool) -> ServiceCost:
@@ -325,7 +310,8 @@ def _misspelt(stack: Stack) -> list[Finding]:
     """Own prices that nothing asks for."""
     if not stack.prices:
         return []
-    known = {*INSTANCES, stack.system_node_type, *(name for prices in PRICES.values() for name in prices.nodes)}
+    groups = (name for group in stack.node_groups for name in group.instance_types)
+    known = {*INSTANCES, *groups, *NODES, *(name for prices in PRICES.values() for name in prices.nodes)}
     return [
         Finding(FILE, f"{path}: {name!r} is no instance type that is known here, so its price counts for nothing"
                 f"{_meant(name, known)}")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from .capacity import Capacity, capacity
 from .cost import Cost, cost
 from .memory import Fit, Verdict, fit
+from .needs import Needs
 from .own_prices import OwnPrices
 from .parallelism import problem
 from .policy import Policy
@@ -29,6 +30,8 @@ class Report:
     findings: tuple[Finding, ...]
     policies: tuple[Policy, ...] = ()
     """How the services scale, where the caller knows."""
+    needs: Needs | None = None
+    """The sum of the components' answers, where the stack was made of them."""
 
     @property
     def errors(self) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""What sizing needs to know of a stack, as plain values: `Stack`, its `Pool`s and `Service`s."""
+"""What sizing needs to know of a stack, as plain values: `Stack`, its nodes, services, charges and quotas."""
 
 import datetime
 from dataclasses import dataclass
@@ -27,6 +27,8 @@ class Pool:
     root_volume_gib: int = 100
     root_volume_mbps: int = 125
     root_volume_iops: int = 3000
+    node_start_s: float = 0
+    """How long a pod may have to wait for a node, seconds; 0 where none is ever added."""
 
     @property
     def made(self) -> bool:
@@ -87,25 +89,83 @@ class Service:
 
 
 @dataclass(frozen=True)
+class NodeGroup:
+    """Nodes without GPU, for add-ons and operators."""
+
+    name: str
+    """As the bill calls it, e.g. `system nodes`."""
+    path: str
+    """Key path of its settings below `platform`, for findings."""
+    instance_types: tuple[str, ...]
+    """EC2 types, of which it takes the first that it can get."""
+    min_nodes: int
+    max_nodes: int
+
+    @property
+    def instance_type(self) -> str:
+        """The type that is reckoned with."""
+        return self.instance_types[0]
+
+
+USD = "usd"
+"""`Charge.price` of amounts that are US dollars already."""
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What a component costs beside its nodes: amounts a month at a price of the region."""
+
+    what: str
+    """The position of the bill; charges of one position are added up."""
+    price: str
+    """Name of a price of `catalog.prices.RegionPrices`, such as `gp3_gb_month`, or `USD`."""
+    minimum: float
+    expected: float
+    maximum: float
+    """Units a month. Hourly prices: hours, of which a month has `HOURS`."""
+    note: str = ""
+
+
+HOURS = 730
+"""Hours in a month, as AWS counts them."""
+
+
+@dataclass(frozen=True)
+class QuotaNeed:
+    """A Service Quotas limit that the stack needs."""
+
+    code: str
+    name: str
+    value: int
+    """vCPUs, or whatever `unit` says."""
+    unit: str
+    pools: tuple[str, ...]
+    """Who needs it."""
+    region: str
+    service: str = "ec2"
+    """Service code, as Service Quotas has it."""
+
+    @property
+    def command(self) -> str:
+        """The command that asks for it."""
+        return (
+            f"aws service-quotas request-service-quota-increase --service-code {self.service} "
+            f"--quota-code {self.code} --desired-value {self.value} --region {self.region}"
+        )
+
+
+@dataclass(frozen=True)
 class Stack:
     """Everything that is sized and paid for."""
 
     region: str
     """Empty where nothing is bought in AWS."""
-    kubernetes_version: str
-    """Minor, e.g. `1.35`; empty: the control plane is not part of the stack."""
     pools: tuple[Pool, ...]
     services: tuple[Service, ...]
-    system_node_type: str = "m7i.xlarge"
-    system_nodes: tuple[int, int] = (2, 4)
-    """Fewest and most nodes of the system group."""
-    nat_gateways: int = 0
-    nat_gb_month: float = 100
-    """Traffic through the NAT gateways per month, GB; images and weights come from S3 without it."""
-    endpoint_interfaces: int = 0
-    """Interface endpoints x zones."""
-    volumes_gib: float = 50
-    """Persistent volumes, such as Prometheus's, and the roots of the system nodes."""
+    node_groups: tuple[NodeGroup, ...] = ()
+    charges: tuple[Charge, ...] = ()
+    quotas: tuple[QuotaNeed, ...] = ()
+    """Quotas beside those that follow from the nodes."""
     prices: OwnPrices | None = None
     """Prices that replace the catalogue's."""
 

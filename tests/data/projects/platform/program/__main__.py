@@ -16,7 +16,7 @@ network = Network("platform", {"region": "us-west-2", "zones": zones})
 
 class Part(pulumi.ComponentResource):
     def __init__(self, kind: str, name: str) -> None:
-        super().__init__(f"eks-llm:index:{kind}", name, {})
+        super().__init__(f"example:index:{kind}", name, {})
         self.inside = pulumi.ResourceOptions(parent=self)
 
 
