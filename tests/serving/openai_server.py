@@ -16,11 +16,11 @@ from tests.serving import sessions
 from tests.serving.metrics import wait_for
 from tests.serving.server import ROOT, START_SECONDS, free_port
 
-KEY = "tiny-key"
+KEY, NEXT_KEY = "tiny-key", "next-tiny-key"
 DESCRIBE = """
 import json, sys
 from eks_llm.serving import openai
-server = openai.server(json.load(sys.stdin), "map", True)
+server = openai.server(json.load(sys.stdin), "map", "engine", True)
 print(json.dumps({"args": server.args, "last_act": server.last_act, "files": openai.middleware()}))
 """
 
@@ -38,6 +38,8 @@ class OpenAIServer:
         self.run_directory = Path("/dev/shm") / f"eks-llm-test-{self.port}"
         self._last_act = described["last_act"].replace("/dev/shm/eks-llm/", f"{self.run_directory}/")
         self._args = [self._here(argument) for argument in described["args"]]
+        self._engine_json = directory / "engine.json"
+        self._engine_json.write_text(json.dumps(document))
         self._python_path = directory / "python"
         self._python_path.mkdir()
         for name, text in described["files"].items():
@@ -52,7 +54,8 @@ class OpenAIServer:
     def start(self) -> "OpenAIServer":
         environment = {
             **os.environ,
-            "VLLM_API_KEY": KEY,
+            "EKS_LLM_API_KEYS": f"{KEY} {NEXT_KEY}",
+            "EKS_LLM_ENGINE_CONFIG": str(self._engine_json),
             "VLLM_CPU_KVCACHE_SPACE": "1",
             "HF_HUB_OFFLINE": "1",
             "EKS_LLM_RUN_DIR": str(self.run_directory),

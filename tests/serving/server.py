@@ -33,6 +33,7 @@ def engine_document(model: Path, **changes: Any) -> dict[str, Any]:
         "dtype": "float32",  # the bf16 attention kernel dies by SIGILL on some virtual machines that advertise AMX
         "enforce_eager": True,
         "enable_prefix_caching": True,
+        "structured_outputs_config": {"backend": "xgrammar"},
         **changes.pop("engine", {}),
     }
     return {
@@ -42,7 +43,12 @@ def engine_document(model: Path, **changes: Any) -> dict[str, Any]:
         "frontends": 2,
         "engine": engine,
         "loraAdapters": {},
-        "limits": {"maxQueuedRequests": 64, "maxQueuedTokens": 100_000, "requestTimeoutSeconds": 60},
+        "limits": {
+            "maxQueuedRequests": 64,
+            "maxQueuedTokens": 100_000,
+            "requestTimeoutSeconds": 60,
+            "maxAnswerTokens": 0,
+        },
         "drain": {"exitTimeoutSeconds": 30},
         "health": {"stallSeconds": 120},
         "metrics": {"port": free_port()},

@@ -10,7 +10,7 @@ import pytest
 import tritonclient.grpc.aio as grpc_aio
 
 from embedded.tiny_model import CONTEXT
-from tests.serving.client import ask, ask_all, generate, tensors
+from tests.serving.client import GRPC_STATUS, ask, ask_all, generate, tensors
 from tests.serving.reference import Reference
 from tests.serving.server import Server
 
@@ -52,19 +52,101 @@ WRONG: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "two structures": ({"SAMPLING_PARAMETERS": {"structured_outputs": {"json": {}, "regex": "a"}}}, ("structured",)),
     "empty choice": ({"SAMPLING_PARAMETERS": {"structured_outputs": {"choice": []}}}, ("choice",)),
     "min_tokens above MAX_TOKENS": ({"SAMPLING_PARAMETERS": {"min_tokens": 9}}, ("min_tokens", "9")),
+    "bias that is no number": ({"SAMPLING_PARAMETERS": '{"logit_bias": {"1": 1e999}}'}, ("1e999",)),
+    "top_k below -1": ({"SAMPLING_PARAMETERS": {"top_k": -5}}, ("top_k", "-5")),
+    "temperature too high": ({"TEMPERATURE": 2.5}, ("temperature", "2.5")),
+    "penalty that makes logits no numbers": ({"SAMPLING_PARAMETERS": {"repetition_penalty": 1e-40}}, ("0.01",)),
+    "blank bad word": ({"SAMPLING_PARAMETERS": {"bad_words": [" "]}}, ("bad_words", "empty")),
+    "many bad words": ({"SAMPLING_PARAMETERS": {"bad_words": ["w"] * 10_000}}, ("bad_words", "10000", "64")),
+    "half a character in a key": ({"SAMPLING_PARAMETERS": '{"\\ud83d": 1}'}, ("Unicode",)),
+    "half a character in a stop": ({"SAMPLING_PARAMETERS": '{"stop": "\\ud83d"}'}, ("Unicode",)),
+    "key of a megabyte": ({"SAMPLING_PARAMETERS": {"x" * 1_000_000: 1}}, ("no such key", "characters)")),
+    "document of megabytes": ({"SAMPLING_PARAMETERS": {"stop": ["w"] * 1_500_000}}, ("SAMPLING_PARAMETERS", "limit")),
+    "LoRA is no name": ({"SAMPLING_PARAMETERS": {"lora_name": []}}, ("lora_name",)),
+    "choice with a line end": (
+        {"SAMPLING_PARAMETERS": {"structured_outputs": {"choice": ["a\nb", "c"]}}},
+        ("structured_outputs",),
+    ),
+    "two roots": (
+        {"SAMPLING_PARAMETERS": {"structured_outputs": {"grammar": 'root ::= "a"\nroot ::= "b"'}}},
+        ("structured_outputs",),
+    ),
+    "rule that is itself": (
+        {"SAMPLING_PARAMETERS": {"structured_outputs": {"grammar": "root ::= root"}}},
+        ("structured_outputs",),
+    ),
+    "schema that is itself": (
+        {"SAMPLING_PARAMETERS": {"structured_outputs": {"json": {"$ref": "#"}}}},
+        ("structured_outputs",),
+    ),
+    "huge enum": (
+        {"SAMPLING_PARAMETERS": {"structured_outputs": {"json": {"enum": [f"{i:035}" for i in range(50_000)]}}}},
+        ("structured_outputs", "500 choices or enum values"),
+    ),
+    "huge regex": ({"SAMPLING_PARAMETERS": {"structured_outputs": {"regex": "(" * 100_000}}}, ("32768 bytes",)),
     "prompt kept in a stream": ({"STREAM": True, "EXCLUDE_PROMPT": False}, ("EXCLUDE_PROMPT",)),
     "two prompts": ({"PROMPT": np.array([b"a", b"b"], np.object_)}, ("PROMPT", "shape")),
     "wrong type": ({"MAX_TOKENS": np.array([8], np.int64)}, ("MAX_TOKENS", "INT64")),
 }
 
 
+TRITONS_OWN = ("two prompts", "wrong type")
+"""What Triton refuses before the model sees it, with a message in the stream and no status."""
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_is_answered_with_the_reason(server: Server, name: str) -> None:
     change, words = WRONG[name]
-    (seen,) = ask_all(server.grpc, tensors(**{**GOOD, **change}))
+    (seen,) = ask_all(server.grpc, tensors(**{**GOOD, **change}), headers=GRPC_STATUS)
     assert seen.error is not None, f"was answered with {seen.text!r}"
+    assert "INVALID_ARGUMENT" in seen.error or name in TRITONS_OWN
+    assert len(seen.error) < 2000, "gRPC's metadata holds 8 kB"
     for word in words:
         assert word.lower() in seen.error.lower()
+
+
+def test_the_log_is_not_filled_by_clients(server: Server) -> None:
+    """No request above has a trace in it: those are for faults of ours."""
+    ask_all(server.grpc, *(tensors(**{**GOOD, **change}) for change, _ in WRONG.values()))
+    assert "Traceback" not in server.log.read_text(errors="replace")
+
+
+PARAMETERS = {"max_tokens": 3, "temperature": 0}
+
+
+@pytest.mark.parametrize("place", ["top", "parameters"])
+def test_parameters_beside_the_tensors_count(server: Server, reference: Reference, place: str) -> None:
+    """Where clients of other servers put them, such as LiteLLM's for Triton."""
+    beside = PARAMETERS if place == "top" else {"parameters": PARAMETERS}
+    status, answer = generate(server.http, {"PROMPT": "The quick brown fox", **beside})
+    assert (status, answer.get("error")) == (200, None)
+    assert answer["TEXT_OUTPUT"] == reference.greedy("The quick brown fox", 3)[0]
+
+
+@pytest.mark.parametrize(
+    ("beside", "words"),
+    [
+        ({"top_q": 1}, "top_q: no such key (did you mean top_"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": 4, "SAMPLING_PARAMETERS": '{"max_tokens": 5}'}, "max_tokens is given twice"),
+    ],
+)
+def test_parameters_beside_the_tensors_are_checked(server: Server, beside: dict[str, Any], words: str) -> None:
+    status, answer = generate(server.http, {"PROMPT": "fox", **beside})
+    assert status == 400
+    assert words in answer["error"]
+
+
+def test_special_tokens_are_added_once_or_not_at_all(server: Server) -> None:
+    """A prompt that a chat template rendered begins with BOS already."""
+
+    def prompt_tokens(prompt: str, **parameters: Any) -> int:
+        (seen,) = ask_all(server.grpc, tensors(PROMPT=prompt, MAX_TOKENS=1, SAMPLING_PARAMETERS=parameters))
+        assert seen.usage, seen.error
+        return seen.usage["prompt_tokens"]
+
+    assert prompt_tokens("<s>fox", add_special_tokens=False) == prompt_tokens("fox")
+    assert prompt_tokens("<s>fox") == prompt_tokens("fox") + 1
 
 
 def test_prompt_missing(server: Server) -> None:

@@ -1,10 +1,7 @@
 """Engine settings, profiles, engine.json, and the flags of `vllm serve`."""
 
-import importlib.util
 import json
-import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,7 +13,6 @@ from eks_llm.core.timing import drain
 from eks_llm.serving.engine import (
     PRESETS,
     Engine,
-    Limits,
     Profile,
     adapter_paths,
     dumps,
@@ -24,12 +20,16 @@ from eks_llm.serving.engine import (
     engine_json,
     frontends,
 )
+from eks_llm.serving.limits import Limits
 from eks_llm.serving.observability import Slo
 from eks_llm.serving.openai import flags
 from eks_llm.serving.scaling import Scaling
 from eks_llm.serving.targets import targets
+from tests.unit import pod_modules  # noqa: F401 makes the next two importable
 
-ROOT = Path(__file__).parents[2]
+import engine_config  # isort: skip
+from request_limits import RequestLimits  # isort: skip
+
 LLAMA_8B = MODELS["llama-3-8b-instruct"]
 LLAMA_70B = MODELS["llama-3.3-70b-instruct"]
 
@@ -134,31 +134,43 @@ def test_any_other_argument_of_vllm_passes_through() -> None:
 # engine.json --------------------------------------------------------------------------------------------------------
 
 
-def model_repository_module(name: str) -> ModuleType:
-    """A module of the model repository, which is no package: it runs inside Triton."""
-    path = ROOT / "model_repository" / "llm" / "1" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec
-    assert spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.mark.parametrize("engine", [{}, {"loraAdapters": {"sql": "sql"}, "extra": {"seed": 1}}])
 def test_the_model_repository_accepts_the_file(engine: dict[str, Any], tmp_path: Path) -> None:
-    reader = model_repository_module("engine_config")
     file = tmp_path / "engine.json"
     file.write_text(dumps(document(engine)))
-    config = reader.load(file)
+    config = engine_config.load(file)
     assert (config.served_model_name, config.frontends, config.metrics_port) == ("llm", 4, 8003)
     assert config.drain_seconds > config.limits.request_timeout_seconds
+    assert config.requests == RequestLimits(), "both sides have the same defaults"
+    assert config.stale_seconds * 3 < config.stall_seconds
+
+
+def test_limits_of_a_request_reach_the_pod(tmp_path: Path) -> None:
+    changed = {"max_sequences": 2, "max_answer_tokens": 512, "max_logprobs": 5, "media_domains": ["images.example.com"]}
+    file = tmp_path / "engine.json"
+    file.write_text(dumps(document({}, Limits.model_validate(changed))))
+    config = engine_config.load(file)
+    assert config.requests == RequestLimits(**{**changed, "media_domains": ("images.example.com",)})
+    assert config.engine["max_logprobs"] == 5, "vLLM's own limit must not be the lower one"
+
+
+def test_a_media_domain_is_a_host() -> None:
+    with pytest.raises(ValidationError, match=r"is not a host name in small letters"):
+        Limits.model_validate({"media_domains": ["https://images.example.com"]})
+
+
+def test_the_library_of_structured_outputs_does_not_depend_on_the_first_request() -> None:
+    assert args({})["structured_outputs_config"] == {"backend": "xgrammar"}
+    chosen = args({"extra": {"structured_outputs_config": {"backend": "guidance", "reasoning_parser": "qwen3"}}})
+    assert chosen["structured_outputs_config"] == {"backend": "guidance", "reasoning_parser": "qwen3"}
+    kept = args({"extra": {"structured_outputs_config": {"reasoning_parser": "qwen3"}}})
+    assert kept["structured_outputs_config"] == {"backend": "xgrammar", "reasoning_parser": "qwen3"}
 
 
 def test_limits_bound_the_queue_even_if_nobody_sets_them() -> None:
     limits = document({})["limits"]
-    assert limits == {"maxQueuedRequests": 512, "maxQueuedTokens": 256 * 8192, "requestTimeoutSeconds": 300}
+    queue = {"maxQueuedRequests": 512, "maxQueuedTokens": 256 * 8192, "requestTimeoutSeconds": 300}
+    assert queue.items() <= limits.items()
 
 
 def test_a_longer_queue_holds_more_tokens_and_a_shorter_one_no_fewer() -> None:
@@ -170,7 +182,7 @@ def test_a_longer_queue_holds_more_tokens_and_a_shorter_one_no_fewer() -> None:
 def test_limits_can_be_set_and_zero_means_no_queue() -> None:
     limits = Limits(max_queued_requests=0, max_queued_tokens=5, request_timeout=Duration(90))
     said = document({}, limits)
-    assert said["limits"] == {"maxQueuedRequests": 0, "maxQueuedTokens": 5, "requestTimeoutSeconds": 90}
+    assert {"maxQueuedRequests": 0, "maxQueuedTokens": 5, "requestTimeoutSeconds": 90}.items() <= said["limits"].items()
     assert said["drain"]["exitTimeoutSeconds"] == drain(90).exit_timeout
 
 

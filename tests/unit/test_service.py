@@ -135,7 +135,7 @@ def test_the_api_key_is_in_a_secret_and_nowhere_else() -> None:
     (container,) = recording.one("Deployment").inputs["spec"]["template"]["spec"]["containers"]
     secret = recording.one("Secret")
     reference = {"name": secret.inputs["metadata"]["name"], "key": "api-key"}
-    assert env(container)["VLLM_API_KEY"] == {"secretKeyRef": reference}
+    assert env(container)["EKS_LLM_API_KEYS"] == {"secretKeyRef": reference}
     assert secret.urn in recording.one("Deployment").dependencies
     assert secret.inputs["stringData"].keys() == {"api-key"}
     # The value there is marked as a secret, which the recorder does not show.

@@ -11,7 +11,7 @@ from eks_llm.core.problems import InvalidArgs
 from eks_llm.plan.recorder import record
 from eks_llm.platform.sum import check, part
 from eks_llm.platform.times import node_idle_time, node_start
-from eks_llm.serving.engine import Limits
+from eks_llm.serving.limits import Limits
 from eks_llm.serving.observability import Slo
 from eks_llm.serving.scaling import Scaling
 from eks_llm.serving.service import InferenceService, ServiceInputs, ServiceSettings

@@ -145,6 +145,8 @@ STALL_SECONDS = 120
 
 Longer than any step: a prefill of 5,120 tokens takes seconds.
 """
+STALE_SECONDS = 10
+"""Without an engine step for this long while requests wait, the pod is not ready, so that new ones go to another."""
 READINESS = Probe(period=5, timeout=5, failures=3)
 LIVENESS = Probe(period=15, timeout=10, failures=12)
 """A busy server is never restarted by it: the runtime's own watchdog ends a process whose engine is dead or hung, and
@@ -180,7 +182,7 @@ class Drain:
 
     pre_stop: int
     exit_timeout: int
-    """For Triton `--exit-timeout-secs`; with `vllm serve` the second half of preStop (see `openai_drain`)."""
+    """For Triton `--exit-timeout-secs`; with `vllm serve` the second half of preStop (see eks_llm_drain.py)."""
     grace: int
     """The pod's `terminationGracePeriodSeconds`. Kubernetes counts preStop in it."""
 

@@ -17,8 +17,8 @@ from ..catalog.quantization import KV_CACHES
 from ..core.faults import Fault
 from ..core.model import Model
 from ..core.problems import nearest
-from ..core.quantities import Duration
-from ..core.timing import STALL_SECONDS, Drain
+from ..core.timing import STALE_SECONDS, STALL_SECONDS, Drain
+from .limits import Limits
 
 # Arguments ----------------------------------------------------------------------------------------------------------
 
@@ -83,19 +83,6 @@ class EngineArgs(TypedDict):
     Arguments of the server around the engine (address, API key, TLS, …) are refused."""
 
 
-class LimitsArgs(TypedDict):
-    max_queued_requests: NotRequired[int]
-    """Requests that may wait in a pod that runs `max_num_seqs` before new ones are refused (Triton). Default: what it
-    answers within `ttft_p99` of the `slo`, by estimate or by a measured `capacity`; without that twice
-    `max_num_seqs`."""
-    max_queued_tokens: NotRequired[int]
-    """Prompt tokens that may wait in a pod (Triton). Default: prompts of `max_model_len`, as many as `max_num_seqs` or
-    as half of `max_queued_requests`, whichever is more."""
-    request_timeout: NotRequired[str]
-    """Longest time of a request from arrival to last token, 1s to 24h, e.g. `300s` (Triton enforces it). A pod that
-    ends waits this long for requests in flight. Default 300s."""
-
-
 @dataclass(frozen=True)
 class Preset:
     """Defaults of a profile."""
@@ -119,16 +106,19 @@ PRESETS = {
 DEFAULT_MAX_MODEL_LEN = 8192
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Ranks that vLLM has kernels for. Source: vllm/config/lora.py."""
-LONGEST_REQUEST = 24 * 3600
-"""A pod waits as long before it ends, and with it a rollout for each pod: more is a slip of the pen."""
+STRUCTURED_OUTPUTS = "xgrammar"
+"""The library for structured outputs. vLLM's own choice, `auto`, is made by the first request of a pod and kept for the
+others, so that two pods answer the same request differently; xgrammar is what it tries first."""
 
 NOT_EXTRA = {
+    "allowed_media_domains": "set {key.limits.media_domains}",
     "disable_log_stats": "metrics need the statistics",
     "enable_lora": "set {key.engine.lora_adapters}",
     "gpu_memory_utilization": "set {key.engine.gpu_memory_utilization}",
     "kv_cache_dtype": "set {key.engine.kv_cache_dtype}",
     "enable_prefix_caching": "set {key.engine.enable_prefix_caching}",
     "lora_modules": "set {key.engine.lora_adapters}",
+    "max_logprobs": "set {key.limits.max_logprobs}",
     "max_lora_rank": "set {key.engine.max_lora_rank}",
     "max_loras": "set {key.engine.lora_adapters}",
     "max_model_len": "set {key.engine.max_model_len}",
@@ -212,6 +202,8 @@ class Engine(Model):
     @field_validator("extra")
     @classmethod
     def _only_others(cls, extra: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(extra.get("structured_outputs_config", {}), dict):
+            raise ValueError("structured_outputs_config takes an object, e.g. {backend: guidance}")
         for key, value in extra.items():
             if not re.fullmatch(r"[a-z][a-z0-9_]*", key):
                 raise ValueError(f"{key!r} is not spelt as vLLM spells arguments, e.g. scheduling_policy")
@@ -222,19 +214,6 @@ class Engine(Model):
             if value is None:
                 raise ValueError(f"{key} has no value; leave the key out for vLLM's default")
         return extra
-
-
-class Limits(Model):
-    max_queued_requests: int | None = Field(default=None, ge=0)
-    max_queued_tokens: int | None = Field(default=None, ge=0)
-    request_timeout: Duration = Duration(300)
-
-    @field_validator("request_timeout")
-    @classmethod
-    def _some_time(cls, value: Duration) -> Duration:
-        if not 1 <= value <= LONGEST_REQUEST:
-            raise ValueError("a request takes 1s to 24h")
-        return value
 
 
 def _relative(folder: str) -> None:
@@ -295,7 +274,8 @@ def engine_args(
     if engine.lora_adapters:
         # All adapters stay on the GPU, so that a request never waits for one to be swapped in.
         args |= {"enable_lora": True, "max_loras": len(engine.lora_adapters), "max_lora_rank": engine.max_lora_rank}
-    return args | engine.extra
+    structured = {"backend": STRUCTURED_OUTPUTS, **engine.extra.get("structured_outputs_config", {})}
+    return args | engine.extra | {"structured_outputs_config": structured}
 
 
 def _speculative_config(speculative: Speculative, model_path: str) -> dict[str, Any]:
@@ -336,15 +316,16 @@ def engine_json(
         "model": model_path,
         "servedModelName": service,
         "frontends": frontends,
-        "engine": args,
+        "engine": {**args, "max_logprobs": limits.max_logprobs},
         "loraAdapters": adapters,
         "limits": {
             "maxQueuedRequests": max_queued,
             "maxQueuedTokens": tokens,
             "requestTimeoutSeconds": round(float(limits.request_timeout)),
+            **limits.per_request,
         },
         "drain": {"exitTimeoutSeconds": budget.exit_timeout},
-        "health": {"stallSeconds": STALL_SECONDS},
+        "health": {"stallSeconds": STALL_SECONDS, "staleSeconds": STALE_SECONDS},
         "metrics": {"port": metrics_port, "intervalSeconds": 1},
     }
 

@@ -1,6 +1,7 @@
 """The OpenAI-compatible runtime: `vllm serve`, told by flags what engine.json tells Triton."""
 
 import json
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -8,12 +9,17 @@ import pulumi
 
 from ..catalog.images import IMAGES
 from ..core.timing import ENGINE_STOP_SECONDS
-from . import openai_drain
-from .workload import HTTP_PORT, Server, Workload
+from .workload import ENGINE_CONFIG, HTTP_PORT, Server, Workload
 
 API_KEY = "api-key"
-"""Key of the Secret that holds the API key."""
-MIDDLEWARE_FILE = "eks_llm_drain.py"
+"""Key of the Secret that holds the API keys."""
+KEYS_VARIABLE = "EKS_LLM_API_KEYS"
+"""Not vLLM's own variable, which takes one key and guards some of the routes: the door checks them."""
+DOOR = "eks_llm_door.Door"
+RUN_DIRECTORY, DRAIN_MARKER, BUSY_LOCK = "/dev/shm/eks-llm", "draining", "busy"  # noqa: S108 the pod's own
+"""Where the door counts what is in flight; its names are in openai_middleware/eks_llm_drain.py."""
+SHARED = ("engine_config.py", "pod_state.py", "request_checks.py", "request_limits.py")
+"""Files of Triton's model repository that the door uses too."""
 PYTHONPATH = "/etc/eks-llm/python"
 
 
@@ -38,14 +44,16 @@ def flags(args: dict[str, Any]) -> list[str]:
 
 
 def middleware() -> dict[str, str]:
-    """The drain middleware, as its ConfigMap holds it."""
-    return {MIDDLEWARE_FILE: Path(openai_drain.__file__).read_text(encoding="utf-8")}
+    """What stands in front of vLLM in its API servers, as its ConfigMap holds it."""
+    package = Path(str(files("eks_llm")))
+    door = sorted((package / "openai_middleware").glob("*.py"))
+    shared = [package / "model_repository" / "llm" / "1" / name for name in SHARED]
+    return {file.name: file.read_text(encoding="utf-8") for file in [*door, *shared]}
 
 
 def last_act(budget: int) -> str:
     """How preStop ends: new requests are refused, then it waits until none is in flight, `budget` seconds at most."""
-    directory = openai_drain.DIRECTORY
-    marker, lock = (f"{directory}/{name}" for name in (openai_drain.DRAIN_MARKER, openai_drain.BUSY_LOCK))
+    marker, lock = (f"{RUN_DIRECTORY}/{name}" for name in (DRAIN_MARKER, BUSY_LOCK))
     return f"touch {marker}; flock --timeout {budget} {lock} true || true"
 
 
@@ -57,14 +65,15 @@ def _flag(name: str, value: Any) -> str:
     return f"--{name}={value}"
 
 
-def server(config: dict[str, Any], middleware_map: str, keyed: bool) -> Server:
-    """The server of an engine.json. Its queue limits have no flag in this vLLM (from 0.3x on they have).
+def server(config: dict[str, Any], middleware_map: str, engine_map: str, keyed: bool) -> Server:
+    """The server of an engine.json: vLLM gets it as flags, and the door in front of it as the file.
 
-    `middleware_map`: name of the ConfigMap with `middleware()`. `keyed`: the API key comes from `secret()`, by the
-    environment; arguments would show it to everyone who may read pods. `/health` and `/metrics` need no key.
+    `middleware_map`, `engine_map`: names of the ConfigMaps with `middleware()` and with the file. `keyed`: the API keys
+    come from `secret()`, by the environment; arguments would show them to everyone who may read pods.
     """
     adapters = [f"{name}={path}" for name, path in config["loraAdapters"].items()]
     reference = {"name": secret_name(config["servedModelName"]), "key": API_KEY}
+    most = config["limits"]["maxAnswerTokens"]
     return Server(
         image=IMAGES["openai"],
         command=["vllm", "serve"],
@@ -75,8 +84,9 @@ def server(config: dict[str, Any], middleware_map: str, keyed: bool) -> Server:
             f"--port={HTTP_PORT}",
             f"--api-server-count={config['frontends']}",
             f"--shutdown-timeout={ENGINE_STOP_SECONDS}",
-            f"--middleware={MIDDLEWARE_FILE.removesuffix('.py')}.{openai_drain.Drain.__name__}",
-            *flags(config["engine"]),
+            f"--middleware={DOOR}",
+            "--disable-fastapi-docs",
+            *flags(_with_longest_answer(config["engine"], most)),
             *(["--lora-modules", *adapters] if adapters else []),
         ],
         ports={"http": HTTP_PORT},
@@ -86,8 +96,25 @@ def server(config: dict[str, Any], middleware_map: str, keyed: bool) -> Server:
         last_act=last_act(config["drain"]["exitTimeoutSeconds"]),
         env=[
             {"name": "PYTHONPATH", "value": PYTHONPATH},
-            *([{"name": "VLLM_API_KEY", "valueFrom": {"secretKeyRef": reference}}] if keyed else []),
+            {"name": "VLLM_MEDIA_URL_ALLOW_REDIRECTS", "value": "0"},  # limits.mediaDomains counts for the last address
+            *([{"name": KEYS_VARIABLE, "valueFrom": {"secretKeyRef": reference}}] if keyed else []),
         ],
-        mounts=[{"name": "drain", "mountPath": PYTHONPATH, "readOnly": True}],
-        volumes=[{"name": "drain", "configMap": {"name": middleware_map}}],
+        mounts=[
+            {"name": "drain", "mountPath": PYTHONPATH, "readOnly": True},
+            {"name": "engine", "mountPath": ENGINE_CONFIG, "subPath": "engine.json", "readOnly": True},
+        ],
+        volumes=[
+            {"name": "drain", "configMap": {"name": middleware_map}},
+            {"name": "engine", "configMap": {"name": engine_map}},
+        ],
     )
+
+
+def _with_longest_answer(engine: dict[str, Any], most: int) -> dict[str, Any]:
+    """The default length of an answer is the generation config's, here the limit's: vLLM cuts it to what the context
+    leaves, which a number in the request it does not.
+    """
+    if not most:
+        return engine
+    override = {**engine.get("override_generation_config", {}), "max_new_tokens": most}
+    return {**engine, "override_generation_config": override}

@@ -37,8 +37,6 @@ from .demand import doubts, flows, images, policy, sized
 from .engine import (
     Engine,
     EngineArgs,
-    Limits,
-    LimitsArgs,
     Profile,
     adapter_paths,
     dumps,
@@ -50,6 +48,7 @@ from .engine import (
     max_num_seqs,
 )
 from .expected import Expected, ExpectedArgs
+from .limits import Limits, LimitsArgs
 from .observability import Slo, SloArgs, pod_monitor, watched
 from .scaling import Scaling, ScalingArgs, scaled_object
 from .targets import Targets, targets
@@ -121,8 +120,8 @@ class InferenceServiceArgs(TypedDict):
     """Only warn where the model does not fit by calculation, which is an estimate; for a service that is known to
     start. Default false."""
     api_key_secret: NotRequired[str]
-    """Stack files: config key of the API key that clients must send (runtime `openai` only). Default: no key; the
-    NetworkPolicy alone says who may call."""
+    """Stack files: config key of the API key that clients must send (runtime `openai` only). While clients change over
+    it may hold two, separated by a space. Default: no key; the NetworkPolicy alone says who may call."""
     client_namespaces: NotRequired[list[str]]
     """Namespaces whose pods may call the service. Pods with the label `eks-llm.dev/client: "true"` may from anywhere.
     Default: none."""
@@ -386,7 +385,7 @@ def bundled_repository() -> dict[str, str]:
 def mounted_files(model: _InferenceService, config: dict[str, Any]) -> dict[str, dict[str, str]]:
     """What each ConfigMap of the pod holds, by its part of the name."""
     if model.runtime is Runtime.OPENAI:
-        return {"drain": openai.middleware()}
+        return {"engine": {"engine.json": dumps(config)}, "drain": openai.middleware()}
     repository = triton.with_frontends(model.model_repository or bundled_repository(), config["frontends"])
     return {"engine": {"engine.json": dumps(config)}, "repository": triton.config_data(repository)}
 
@@ -395,7 +394,7 @@ def server(name: str, model: _InferenceService, config: dict[str, Any], mounted:
     """What the runtime adds to the pod."""
     maps = {part: config_map_name(name, part, data) for part, data in mounted.items()}
     if model.runtime is Runtime.OPENAI:
-        return openai.server(config, maps["drain"], keyed=model.api_key is not None)
+        return openai.server(config, maps["drain"], maps["engine"], keyed=model.api_key is not None)
     return triton.server(config, list(mounted["repository"]), maps["repository"], maps["engine"])
 
 

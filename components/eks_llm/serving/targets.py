@@ -6,7 +6,7 @@ Stated numbers win; then a measured capacity; then the SLO, by an estimate of th
 from dataclasses import dataclass
 
 from ..sizing.replica import Capacity, Replica, capacity, unreachable
-from .engine import Limits
+from .limits import Limits
 from .observability import Slo
 from .scaling import IN_FLIGHT_SHARE, Scaling
 

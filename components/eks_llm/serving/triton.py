@@ -16,6 +16,13 @@ REPOSITORY = "/models-repo"
 CLOSED_APIS = "model-repository,shared-memory,logging,trace"
 """What no client needs, and what would let one unload the model, map memory or fill the log."""
 
+PING_FLAGS = [
+    "--grpc-http2-min-recv-ping-interval-without-data=5000",
+    "--grpc-keepalive-permit-without-calls=1",
+]
+"""Clients and proxies ping every ten seconds or so, also on a stream that waits for its first token. gRPC's default is
+to close a connection after the third ping within five minutes without data, with every stream on it."""
+
 
 def read_model_repository(directory: Path) -> dict[str, str]:
     """The files of a model repository by their path in it: each model's config.pbtxt and Python files.
@@ -65,6 +72,7 @@ def server(config: dict[str, Any], keys: list[str], repository_map: str, engine_
             # The header's value is the pod's uid: new for each pod, and in no manifest.
             f"--http-restricted-api={CLOSED_APIS}:eks-llm-admin=$(POD_UID)",
             f"--grpc-restricted-protocol={CLOSED_APIS}:eks-llm-admin=$(POD_UID)",
+            *PING_FLAGS,
             "--log-format=ISO8601",
         ],
         ports={

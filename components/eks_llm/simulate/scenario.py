@@ -16,7 +16,7 @@ from ..core.faults import Fault
 from ..core.model import Model
 from ..core.problems import Problem, nearest, problems
 from ..core.quantities import Duration
-from ..serving.engine import Limits
+from ..serving.limits import Limits
 from ..serving.observability import Slo as SloSettings
 from ..serving.scaling import Scaling, spec
 from ..serving.targets import targets

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import request_limits
+from request_limits import RequestLimits
+
 DEFAULT_PATH = "/etc/eks-llm/engine.json"
 SCHEMA = 1
 
@@ -47,12 +50,21 @@ class EngineConfig:
     lora_adapters: Mapping[str, str]
     """Adapter name → directory in the container."""
     limits: Limits
+    requests: RequestLimits
+    """How much one request may ask for; the rest of `limits`."""
     drain_seconds: float
     """Triton's --exit-timeout-secs: how long streams in flight may go on after SIGTERM."""
     stall_seconds: float
     """Without an engine step for this long while requests wait, the engine counts as hung."""
+    stale_seconds: float
+    """Without an engine step for this long while requests wait, the pod is not ready: requests go to another one."""
     metrics_port: int
     """Where the engine's metrics are served."""
+
+
+def _default(name: str) -> Any:
+    value = getattr(RequestLimits(), name)
+    return list(value) if isinstance(value, tuple) else value
 
 
 # Keys of each section: (JSON type, required, default).
@@ -74,12 +86,16 @@ _SECTIONS: dict[str, dict[str, tuple[Any, bool, Any]]] = {
         "maxQueuedRequests": (_INTEGER, False, 256),
         "maxQueuedTokens": (_INTEGER, False, 1_000_000),
         "requestTimeoutSeconds": (_NUMBER, False, 600),
+        **{
+            key: (list if name == "media_domains" else _INTEGER, False, _default(name))
+            for key, name in request_limits.keys().items()
+        },
     },
     "drain": {"exitTimeoutSeconds": (_NUMBER, False, 600)},
-    "health": {"stallSeconds": (_NUMBER, False, 120)},
+    "health": {"stallSeconds": (_NUMBER, False, 120), "staleSeconds": (_NUMBER, False, 10)},
     "metrics": {"port": (_INTEGER, False, 8003), "intervalSeconds": (_NUMBER, False, 1)},
 }
-_TYPE_NAMES = {str: "a string", dict: "an object", int: "an integer", _NUMBER: "a number"}
+_TYPE_NAMES = {str: "a string", dict: "an object", list: "a list", int: "an integer", _NUMBER: "a number"}
 _EXPLICIT = ("max_model_len", "max_num_seqs", "max_num_batched_tokens")
 """Engine settings whose defaults depend on the caller or the GPU; a deployment must say them."""
 _OURS = ("model", "served_model_name", "disable_log_stats", "lora_modules", "stat_loggers", "shutdown_timeout")
@@ -125,8 +141,10 @@ def load(file: Path | None = None) -> EngineConfig:
             max_queued_tokens=sections["limits"]["maxQueuedTokens"],
             request_timeout_seconds=sections["limits"]["requestTimeoutSeconds"],
         ),
+        requests=request_limits.read(sections["limits"]),
         drain_seconds=sections["drain"]["exitTimeoutSeconds"],
         stall_seconds=sections["health"]["stallSeconds"],
+        stale_seconds=sections["health"]["staleSeconds"],
         metrics_port=sections["metrics"]["port"],
     )
 
@@ -150,7 +168,7 @@ def _section(name: str, document: Any, problems: list[str]) -> dict[str, Any]:
             problems.append(f"{where}{key}: missing")
         elif isinstance(value, bool) or not isinstance(value, kind):
             problems.append(f"{where}{key}: {value!r} is not {_TYPE_NAMES[kind]}")
-        elif kind is not str and kind is not dict and value < 0:
+        elif kind in (_INTEGER, _NUMBER) and value < 0:
             problems.append(f"{where}{key}: {value!r} is negative")
         values[key] = value
     return values

@@ -22,7 +22,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from engine_config import ConfigError, EngineConfig, load
-from pod_state import PodState, RunDirectory, other_version
+from pod_state import PodState, RunDirectory, other_version, pod_gauges
 from takedown import alive, take_down
 
 logger = logging.getLogger("eks_llm.engine_process")
@@ -96,9 +96,9 @@ class EngineProcess:
         if not alive(self.server_pid):
             return "tritonserver is gone"
         totals, now = self.state.totals(), time.monotonic()
-        if totals.in_flight and now - totals.progress > self.config.stall_seconds:
+        if totals.step_age > self.config.stall_seconds:
             return (
-                f"the engine hangs: no step for {now - totals.progress:.0f} s (limit {self.config.stall_seconds:g} s) "
+                f"the engine hangs: no step for {totals.step_age:.0f} s (limit {self.config.stall_seconds:g} s) "
                 f"while {totals.in_flight} requests wait"
             )
         if now - totals.oldest_heartbeat > self.config.stall_seconds:
@@ -165,8 +165,11 @@ class PodCollector:
     """
 
     def __init__(self, process: EngineProcess) -> None:
+        from prometheus_client.metrics_core import GaugeMetricFamily
         from prometheus_client.multiprocess import MultiProcessCollector
 
+        self._gauge = GaugeMetricFamily
+        self._model = process.config.served_model_name
         self._state = process.state
         self._files = MultiProcessCollector(None, str(process.directory.metrics))
 
@@ -182,6 +185,10 @@ class PodCollector:
         for family in self._files.collect():
             if value := values.get(family.name):
                 family.samples = [sample._replace(value=value(sample.labels)) for sample in family.samples]
+            yield family
+        for name, (text, value) in pod_gauges(totals).items():
+            family = self._gauge(name, text, labels=["model_name"])
+            family.add_metric([self._model], value)
             yield family
 
 
@@ -200,8 +207,9 @@ def _serve_http(process: EngineProcess) -> None:
             elif self.path == "/health/live":
                 status = 503 if process.failure else 200
             elif self.path == "/health/ready":
-                ready = len(process.serving) == process.config.frontends and not process.stopping.is_set()
-                status = 200 if ready and not process.directory.drain_marker.exists() else 503
+                serving = len(process.serving) == process.config.frontends and not process.stopping.is_set()
+                moving = process.state.totals().step_age <= process.config.stale_seconds
+                status = 200 if serving and moving and not process.directory.drain_marker.exists() else 503
             else:
                 status = 404
             self.send_response(status)

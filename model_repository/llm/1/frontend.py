@@ -14,13 +14,15 @@ import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import vllm_internals
 from engine_client import EngineConnection
 from engine_config import EngineConfig
 from pod_state import PodState, RunDirectory
-from request_parser import InvalidRequestError, ModelLimits, ParsedRequest, fit, parse
+from request_checks import InvalidRequestError, reason
+from request_parser import ModelLimits, ParsedRequest, fit, parse
 from responses import Answer, Code
 from vllm.inputs import TokensPrompt, tokens_input
 from vllm.lora.request import LoRARequest
@@ -38,6 +40,16 @@ SELF_TEST_SECONDS = 300.0
 
 class OverloadedError(RuntimeError):
     """The queue is full: UNAVAILABLE, with when to try again."""
+
+
+class FailedError(RuntimeError):
+    """The engine ended this request for a reason of its own, such as lost KV blocks: UNAVAILABLE, to be repeated."""
+
+
+NO_GRAMMAR = (
+    "SAMPLING_PARAMETERS.structured_outputs: the grammar's library cannot compile it (a rule or reference that only "
+    "leads to itself, or an unknown construct); the log of the engine has its words"
+)
 
 
 class FrontEnd:
@@ -78,7 +90,8 @@ class FrontEnd:
 
     @property
     def ready(self) -> bool:
-        return self.dead is None and self.draining_since is None
+        moving = self._state.totals().step_age <= self.config.stale_seconds
+        return self.dead is None and self.draining_since is None and moving
 
     async def _connect(self, settings: Any, addresses: dict[str, str]) -> None:
         frontends = self.config.frontends
@@ -87,7 +100,7 @@ class FrontEnd:
             settings, addresses, frontends, self.index, self._progress_logger, self._clock
         )
         tokenizer = self._engine.get_tokenizer()
-        self._encode: Callable[[str], list[int]] = tokenizer.encode
+        self._encode: Callable[..., list[int]] = tokenizer.encode
         self.limits = ModelLimits(
             max_model_len=settings.model_config.max_model_len,
             vocabulary=settings.model_config.get_vocab_size(),
@@ -95,6 +108,7 @@ class FrontEnd:
             defaults=settings.model_config.get_diff_sampling_param(),
             lora_adapters=frozenset(self.config.lora_adapters),
             priorities=settings.scheduler_config.policy == "priority",
+            request=self.config.requests,
         )
         self._loras = {
             name: LoRARequest(name, number, path)
@@ -133,7 +147,7 @@ class FrontEnd:
 
     # Requests --------------------------------------------------------------------------------------------------------
 
-    def submit(self, tensors: dict[str, Any], timeout_us: int, answer: Answer) -> None:
+    def submit(self, tensors: dict[str, Any], parameters: str, timeout_us: int, answer: Answer) -> None:
         """Takes a request from Triton's thread. Every way out of it ends the answer exactly once."""
         try:
             if self.dead:
@@ -141,13 +155,13 @@ class FrontEnd:
             elif self.draining_since is not None or self.directory.drain_marker.exists():
                 answer.fail(Code.UNAVAILABLE, "this server is shutting down; send the request to another one")
             else:
-                request = parse(tensors, self.limits)
+                request = parse(tensors, parameters, self.limits)
                 self._loop.call_soon_threadsafe(self._begin, request, timeout_us, answer)
         except InvalidRequestError as error:
             answer.fail(Code.INVALID_ARG, str(error))
         except Exception as error:  # out of here it would fail every request that Triton passed along with this one
             logger.exception("request failed")
-            answer.fail(Code.INTERNAL, _reason(error))
+            answer.fail(Code.INTERNAL, reason(error))
 
     def _begin(self, request: ParsedRequest, timeout_us: int, answer: Answer) -> None:
         seconds = self.config.limits.request_timeout_seconds
@@ -164,8 +178,8 @@ class FrontEnd:
         except InvalidRequestError as error:
             answer.fail(Code.INVALID_ARG, str(error))
         except vllm_internals.CLIENT_ERRORS as error:  # vLLM's own checks of a request
-            answer.fail(Code.INVALID_ARG, _reason(error))
-        except OverloadedError as error:
+            answer.fail(Code.INVALID_ARG, reason(error))
+        except (OverloadedError, FailedError) as error:
             answer.fail(Code.UNAVAILABLE, str(error))
         except TimeoutError:
             answer.fail(Code.CANCELLED, f"deadline of {seconds:g} s exceeded after {answer.tokens} tokens")
@@ -174,18 +188,19 @@ class FrontEnd:
         except EngineGenerateError as error:
             # Grammars are compiled as a request is taken in, by a library of their kind with errors of its own.
             if request.params.structured_outputs is not None and not answer.tokens:
-                answer.fail(Code.INVALID_ARG, f"SAMPLING_PARAMETERS.structured_outputs: {_reason(error.__cause__)}")
+                answer.fail(Code.INVALID_ARG, f"SAMPLING_PARAMETERS.structured_outputs: {reason(error.__cause__)}")
             else:
                 logger.exception("request failed")
-                answer.fail(Code.INTERNAL, _reason(error.__cause__ or error))
+                answer.fail(Code.INTERNAL, reason(error.__cause__ or error))
         except EngineDeadError:
             answer.fail(Code.UNAVAILABLE, f"the engine died after {answer.tokens} tokens; this server is going down")
         except Exception as error:
             logger.exception("request failed")
-            answer.fail(Code.INTERNAL, _reason(error))
+            answer.fail(Code.INTERNAL, reason(error))
 
     async def _generate(self, request: ParsedRequest, answer: Answer) -> None:
-        token_ids = await self._loop.run_in_executor(self._tokenizing, self._encode, request.prompt)
+        encode = partial(self._encode, request.prompt, add_special_tokens=request.add_special_tokens)
+        token_ids = await self._loop.run_in_executor(self._tokenizing, encode)
         fit(request, len(token_ids), self.limits)
         self._check_queue(len(token_ids))
         # vLLM compiles a grammar as it takes a request in; off the loop only if the prompt is still "to be processed".
@@ -203,9 +218,17 @@ class FrontEnd:
                     self._account(0, -queued)
                     queued = 0
                     self._wait_estimate += 0.1 * (time.monotonic() - arrived - self._wait_estimate)
-                if output.outputs[0].finish_reason == "abort":
-                    raise asyncio.CancelledError
-                answer.add(output)
+                match output.outputs[0].finish_reason:
+                    case None | "stop" | "length":
+                        answer.add(output)
+                    case "repetition":
+                        answer.add(output, "stop")
+                    case "abort":
+                        raise asyncio.CancelledError
+                    case "error" if request.params.structured_outputs is not None and not answer.tokens:
+                        raise InvalidRequestError(NO_GRAMMAR)
+                    case other:
+                        raise FailedError(f"the engine gave the request up ({other}) after {answer.tokens} tokens")
         finally:
             self._account(-1, -queued)
 
@@ -270,12 +293,6 @@ class FrontEnd:
                 task.cancel()
 
         self._loop.call_soon_threadsafe(cancel)
-
-
-def _reason(error: BaseException | None) -> str:
-    """An error's first line, with its type where it says nothing."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:

@@ -1,6 +1,7 @@
 """Triton's entry point of the model `llm`: one instance is one front end of the pod's engine.
 
 frontend.py         requests → engine → responses             request_parser.py   every check of a request
+request_checks.py   the checks of both runtimes               request_limits.py   how much a request may ask for
 responses.py        what is sent, and the final flag          engine_config.py    engine.json
 engine_process.py   the process that owns the engine          engine_client.py    a front end's line to it
 vllm_internals.py   vLLM calls that are not public            pod_state.py        what the processes share
@@ -70,7 +71,7 @@ class TritonPythonModel:
                 if (tensor := pb_utils.get_input_tensor_by_name(request, name)) is not None
             }
             answer = self._answer(request.get_response_sender(), request.requested_output_names(), self._outbox)
-            self._frontend.submit(tensors, request.timeout(), answer)
+            self._frontend.submit(tensors, request.parameters(), request.timeout(), answer)
 
     def is_ready(self) -> bool:
         """Asked by Triton 26.03 and later with every readiness probe."""

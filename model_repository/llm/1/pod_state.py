@@ -121,6 +121,25 @@ class Totals:
     kv_usage: float
     """Share of the KV cache in use, 0 to 1."""
 
+    @property
+    def step_age(self) -> float:
+        """Seconds since the engine last answered anybody, while requests are in flight; 0 where none is."""
+        return max(0.0, time.monotonic() - self.progress) if self.in_flight else 0.0
+
+
+def pod_gauges(totals: Totals) -> dict[str, tuple[str, float]]:
+    """Metrics of the pod that vLLM does not have, by name: what they say, and their value.
+
+    vLLM's own gauges come from the engine, so they stand still with it; these are counted in front of it.
+    """
+    return {
+        "eks_llm_engine_step_age_seconds": (
+            "Since the engine last answered while requests are in flight; 0 where none is",
+            totals.step_age,
+        ),
+        "eks_llm_requests_in_flight": ("Requests taken and not yet answered", float(totals.in_flight)),
+    }
+
 
 class PodState:
     """The shared numbers. `index` is the slot that this process writes; the engine process writes none."""

@@ -1,19 +1,22 @@
-"""Tensors of a request → what the engine gets. Everything that can be wrong with a request is said here.
+"""Tensors and parameters of a request → what the engine gets. What both runtimes check is in request_checks.py.
 
 A wrong value must never reach the engine: it is one process for everybody. vLLM's SamplingParams checks ranges but not
 types, so the values of SAMPLING_PARAMETERS are converted by msgspec to the types that vLLM declares.
 """
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import msgspec
 import numpy as np
+import request_checks as checks
 from engine_config import unknown_key
+from request_checks import InvalidRequestError
+from request_limits import RequestLimits
 from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
+from vllm_internals import CLIENT_ERRORS
 
 SAMPLING_KEYS = frozenset(
     [
@@ -39,14 +42,10 @@ SAMPLING_KEYS = frozenset(
     ]
 )
 """vLLM sampling parameters that a request may set. `n` and log probabilities have no place in the answer's tensors."""
-OUR_KEYS = frozenset(("lora_name", "priority", "structured_outputs"))
+OUR_KEYS = frozenset(("add_special_tokens", "lora_name", "priority", "structured_outputs"))
 STRUCTURED_KEYS = frozenset(("json", "regex", "choice", "grammar", "json_object", "structural_tag"))
+_WHERE = "SAMPLING_PARAMETERS."
 _MAX_INT = 2**31 - 1
-_MAX_SEED = 2**63 - 1
-
-
-class InvalidRequestError(ValueError):
-    """The request cannot be served as it is: INVALID_ARG, with this message."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +61,8 @@ class ModelLimits:
     lora_adapters: frozenset[str]
     priorities: bool
     """Whether the engine orders waiting requests by priority; else by arrival."""
+    request: RequestLimits
+    """How much one request may ask for."""
 
 
 @dataclass
@@ -75,10 +76,15 @@ class ParsedRequest:
     max_tokens_given: bool
     lora_name: str | None
     priority: int
+    add_special_tokens: bool
+    """Whether the tokenizer adds the model's own, such as BOS; a prompt that a chat template rendered has them."""
 
 
-def parse(tensors: Mapping[str, np.ndarray | None], limits: ModelLimits) -> ParsedRequest:
-    """Checks a request's tensors (by name; None where not given).
+def parse(tensors: Mapping[str, np.ndarray | None], parameters: str, limits: ModelLimits) -> ParsedRequest:
+    """Checks a request: its tensors (by name; None where not given) and Triton's request parameters (JSON).
+
+    Clients of other servers send sampling parameters as request parameters, and Triton makes them of every key of an
+    HTTP body that names no tensor. They count like those of SAMPLING_PARAMETERS.
 
     Raises:
         InvalidRequestError: with the reason.
@@ -95,36 +101,36 @@ def parse(tensors: Mapping[str, np.ndarray | None], limits: ModelLimits) -> Pars
     exclude_prompt = bool(_scalar(tensors, "EXCLUDE_PROMPT", True))
     if stream and not exclude_prompt:
         raise InvalidRequestError("EXCLUDE_PROMPT false does not go with STREAM true: a stream has new text only")
-    extra = _sampling_document(_text(tensors, "SAMPLING_PARAMETERS"))
-    lora_name, priority = extra.pop("lora_name", None), extra.pop("priority", 0)
-    if lora_name is not None and lora_name not in limits.lora_adapters:
-        known = ", ".join(sorted(limits.lora_adapters)) or "none"
-        raise InvalidRequestError(
-            f"SAMPLING_PARAMETERS.lora_name: {lora_name!r} is not an adapter here (there is: {known})"
-        )
-    if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > _MAX_INT:
-        raise InvalidRequestError(f"SAMPLING_PARAMETERS.priority: {priority!r} is not a whole number")
-    if priority and not limits.priorities:
-        raise InvalidRequestError(
-            f"SAMPLING_PARAMETERS.priority: {priority} has no effect here, requests are served as they arrive "
-            "(engine.json would say engine.scheduling_policy: priority)"
-        )
-    structured = _structured_outputs(extra.pop("structured_outputs", None))
-    values = {**limits.defaults, **extra}
+    extra = _sampling_document(_text(tensors, "SAMPLING_PARAMETERS"), parameters, limits.request)
     for name, key in (("MAX_TOKENS", "max_tokens"), ("TEMPERATURE", "temperature")):
         value = _scalar(tensors, name, None)
         if value is not None:
             if not math.isfinite(value):
                 raise InvalidRequestError(f"{name}: {value} is not a number to sample with")
-            values[key] = value
+            extra[key] = value
+    lora_name, priority = extra.pop("lora_name", None), extra.pop("priority", 0)
+    if lora_name is not None and (not isinstance(lora_name, str) or lora_name not in limits.lora_adapters):
+        known = ", ".join(sorted(limits.lora_adapters)) or "none"
+        raise InvalidRequestError(f"{_WHERE}lora_name: {lora_name!r} is not an adapter here (there is: {known})")
+    if isinstance(priority, bool) or not isinstance(priority, int) or abs(priority) > _MAX_INT:
+        raise InvalidRequestError(f"{_WHERE}priority: {priority!r} is not a whole number")
+    if priority and not limits.priorities:
+        raise InvalidRequestError(
+            f"{_WHERE}priority: {priority} has no effect here, requests are served as they arrive "
+            "(engine.json would say engine.scheduling_policy: priority)"
+        )
+    structured = _structured_outputs(extra.pop("structured_outputs", None), limits.request)
+    checks.check_sampling(extra, limits.request, limits.vocabulary, _WHERE)
+    special = extra.pop("add_special_tokens", True)
     return ParsedRequest(
         prompt=prompt,
         stream=stream,
         exclude_prompt=exclude_prompt,
-        params=_sampling_params(values, structured, limits),
-        max_tokens_given=values.get("max_tokens") is not None,
+        params=_sampling_params({**limits.defaults, **extra}, structured),
+        max_tokens_given="max_tokens" in extra,
         lora_name=lora_name,
         priority=priority,
+        add_special_tokens=special,
     )
 
 
@@ -136,7 +142,8 @@ def fit(request: ParsedRequest, prompt_tokens: int, limits: ModelLimits) -> None
             f"PROMPT has {prompt_tokens} tokens; the model takes {limits.max_model_len}, one of the answer among them"
         )
     if not request.max_tokens_given:
-        request.params.max_tokens = room
+        most = (request.params.max_tokens, limits.request.max_answer_tokens, room)
+        request.params.max_tokens = min(limit for limit in most if limit)
     elif (request.params.max_tokens or 0) > room:
         raise InvalidRequestError(
             f"MAX_TOKENS {request.params.max_tokens} and the prompt's {prompt_tokens} tokens are more than the model's "
@@ -173,59 +180,50 @@ def _text(tensors: Mapping[str, np.ndarray | None], name: str) -> str:
 # Sampling parameters ------------------------------------------------------------------------------------------------
 
 
-def _sampling_document(text: str) -> dict[str, Any]:
-    if not text:
-        return {}
-    try:
-        document = json.loads(text, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequestError(f"SAMPLING_PARAMETERS is not JSON: {error}") from None
-    if not isinstance(document, dict):
-        raise InvalidRequestError(f"SAMPLING_PARAMETERS must be a JSON object, not {type(document).__name__}")
-    for key in document:
-        if key not in SAMPLING_KEYS | OUR_KEYS:
-            raise InvalidRequestError(unknown_key(key, sorted(SAMPLING_KEYS | OUR_KEYS), "SAMPLING_PARAMETERS."))
-    return {key: value for key, value in document.items() if value is not None}
+def _sampling_document(text: str, parameters: str, limits: RequestLimits) -> dict[str, Any]:
+    """SAMPLING_PARAMETERS and the request parameters as one document of known keys, without those that are null."""
+    found: dict[str, Any] = {}
+    for content, name in ((text, "SAMPLING_PARAMETERS"), (parameters, "the request's parameters")):
+        if not content:
+            continue
+        document = checks.parse_json(content, name, limits.max_body_bytes)
+        if not isinstance(document, dict):
+            raise InvalidRequestError(f"{name} must be a JSON object, not {type(document).__name__}")
+        for key, value in document.items():
+            if key not in SAMPLING_KEYS | OUR_KEYS:
+                where = _WHERE if content is text else "parameter "
+                raise InvalidRequestError(unknown_key(key, sorted(SAMPLING_KEYS | OUR_KEYS), where))
+            if found.get(key, value) != value:
+                raise InvalidRequestError(f"{key} is given twice: {found[key]!r} in SAMPLING_PARAMETERS, and {value!r}")
+            if value is not None:
+                found[key] = value
+    return found
 
 
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number to sample with")
-
-
-def _structured_outputs(value: Any) -> StructuredOutputsParams | None:
+def _structured_outputs(value: Any, limits: RequestLimits) -> StructuredOutputsParams | None:
     if value is None:
         return None
-    where = "SAMPLING_PARAMETERS.structured_outputs"
+    where = f"{_WHERE}structured_outputs"
     if not isinstance(value, dict):
         raise InvalidRequestError(f"{where} must be an object with one of {', '.join(sorted(STRUCTURED_KEYS))}")
     for key in value:
         if key not in STRUCTURED_KEYS:
             raise InvalidRequestError(unknown_key(key, sorted(STRUCTURED_KEYS), f"{where}."))
+    if len(given := [key for key in value if value[key] is not None]) != 1:
+        raise InvalidRequestError(f"{where} takes one of {', '.join(sorted(STRUCTURED_KEYS))}, not {given}")
+    checks.check_structure(value, limits, where)
     try:
         return StructuredOutputsParams(**value)
-    except (ValueError, TypeError) as error:
-        raise InvalidRequestError(f"{where}: {_first_line(error)}") from None
+    except (*CLIENT_ERRORS, TypeError) as error:
+        raise InvalidRequestError(f"{where}: {checks.reason(error)}") from None
 
 
-def _sampling_params(
-    values: dict[str, Any], structured: StructuredOutputsParams | None, limits: ModelLimits
-) -> SamplingParams:
-    for key, value in values.items():  # the engine's tensors have 32 bits, and the generator's seed 64
-        if isinstance(value, int) and abs(value) > (largest := _MAX_SEED if key == "seed" else _MAX_INT):
-            raise InvalidRequestError(f"sampling parameters: {key} {value} is beyond {largest}")
+def _sampling_params(values: dict[str, Any], structured: StructuredOutputsParams | None) -> SamplingParams:
     try:
         params = msgspec.convert({"max_tokens": None, **values}, SamplingParams, str_keys=True)
-    except (msgspec.ValidationError, ValueError, TypeError, OverflowError) as error:
-        raise InvalidRequestError(f"sampling parameters: {_first_line(error)}") from None
-    if outside := [token for token in params.stop_token_ids or () if not 0 <= token < limits.vocabulary]:
-        raise InvalidRequestError(
-            f"sampling parameters: stop_token_ids {outside[:5]} are outside the vocabulary ({limits.vocabulary} tokens)"
-        )
+    except (*CLIENT_ERRORS, msgspec.ValidationError, TypeError, OverflowError) as error:
+        raise InvalidRequestError(f"sampling parameters: {checks.reason(error)}") from None
     params.structured_outputs = structured
     params.output_kind = RequestOutputKind.DELTA
     params.skip_clone = structured is None  # made for this request alone
     return params
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

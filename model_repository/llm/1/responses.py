@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
+from request_checks import clip
 
 logger = logging.getLogger("eks_llm.responses")
 _FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
@@ -82,8 +83,11 @@ class Answer:
         if head:
             self._parts.append(head)
 
-    def add(self, output: Any) -> None:
-        """Takes the new text of an engine output: to be sent now, or with the end of a request without STREAM."""
+    def add(self, output: Any, finish_reason: str | None = None) -> None:
+        """Takes the new text of an engine output: to be sent now, or with the end of a request without STREAM.
+
+        `finish_reason` replaces the engine's own.
+        """
         completion = output.outputs[0]
         self.tokens += len(completion.token_ids)
         end = None
@@ -94,7 +98,7 @@ class Answer:
                 "total_tokens": self._prompt_tokens + self.tokens,
                 "cached_tokens": output.num_cached_tokens or 0,
             }
-            end = {"FINISH_REASON": str(completion.finish_reason), "USAGE": json.dumps(usage)}
+            end = {"FINISH_REASON": finish_reason or str(completion.finish_reason), "USAGE": json.dumps(usage)}
         self._change(completion.text, end)
 
     def fail(self, code: Code, reason: str) -> None:
@@ -116,7 +120,7 @@ class Answer:
                 self._send("".join(self._parts))
             except Exception:
                 logger.exception("a response could not be sent")
-                self._sender = None  # the watcher finds that nobody listens
+                self._give_up()
             finally:
                 self._parts.clear()
 
@@ -141,14 +145,26 @@ class Answer:
             self._sender.send(self._response(TEXT_OUTPUT=text))
         if self._end:
             reason, code = self._end
-            failure = pb_utils.InferenceResponse(error=pb_utils.TritonError(reason, code.value))
-            self._sender.send(failure, flags=_FINAL)
-            self._sender = None
+            self._send_error(clip(reason), code)
+
+    def _give_up(self) -> None:
+        """Ends a request whose answer failed on its way with a fixed text: without a final response it never ends."""
+        try:
+            if self._sender is not None:
+                self._send_error("the answer could not be sent; the server's log has the reason", Code.INTERNAL)
+        except Exception:
+            logger.exception("nor could that it was not")
+        self._sender = None  # the watcher finds that nobody listens
+
+    def _send_error(self, reason: str, code: Code) -> None:
+        failure = pb_utils.InferenceResponse(error=pb_utils.TritonError(reason, code.value))
+        self._sender.send(failure, flags=_FINAL)
+        self._sender = None
 
     def _response(self, **texts: str) -> Any:
         return pb_utils.InferenceResponse(
             [
-                pb_utils.Tensor(name, np.array([text.encode()], dtype=np.object_))
+                pb_utils.Tensor(name, np.array([text.encode("utf-8", "replace")], dtype=np.object_))
                 for name, text in texts.items()
                 if name in self._wanted
             ]

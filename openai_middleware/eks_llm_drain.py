@@ -1,6 +1,4 @@
-"""What `vllm serve` lacks to end without losing a request: a middleware that runs in its API servers.
-
-Standard library only: this file is mounted into the pod as it is, and `--middleware` names its class.
+"""What `vllm serve` lacks to end without losing a request: the part of the door that counts and refuses.
 
 vLLM's own drain (`--shutdown-timeout`) loses requests with more than one API server: at SIGTERM each of them closes its
 sockets to the engine at once, because it does not own the engine process, and then waits for answers that cannot come.
