@@ -62,6 +62,9 @@ def check(path: str, document: Any, limits: RequestLimits, model: Model) -> int:
     checks.check_sampling({**body, "max_tokens": None} if scores else body, limits, model.vocabulary)
     for key in STRUCTURES:
         if body.get(key) is not None:
+            kind = list if key == "tools" else dict
+            if not isinstance(body[key], kind):
+                wrong(key, f"{body[key]!r} is not {'a list' if kind is list else 'an object'}")
             checks.check_structure(body[key], limits, key)
     for key in _MEDIA:
         _check_media(key, body.get(key), limits)

@@ -1,5 +1,7 @@
 """What the door knows of the vLLM around it: all uses of internals are here, so that a new version breaks one file."""
 
+# pyright: reportMissingImports=false
+
 from typing import Any
 
 from door_requests import Model
@@ -24,14 +26,27 @@ def model(state: Any, config: EngineConfig) -> Model:
     )
 
 
-def no_short_answers() -> None:
-    """Makes an answer as long as the context allows where `/v1/completions` does not say, as all other ways in do.
+LONGEST = 2**31 - 1
 
-    vLLM takes 16 tokens there. It fills that default in itself, from the field's, before the field is checked.
+
+def no_short_answers(state: Any) -> None:
+    """Makes `/v1/completions` without `max_tokens` as long as all other ways in: what the generation config says, else
+    what the context leaves.
+
+    vLLM takes 16 there. It fills that in itself, from the field's default, and cuts what it generates to the context;
+    but first it refuses a prompt that does not fit together with that number, so there it must not be seen.
     """
     from vllm.entrypoints.openai.completion.protocol import CompletionRequest
 
-    CompletionRequest.model_fields["max_tokens"].default = None
+    default = state.vllm_config.model_config.get_diff_sampling_param().get("max_tokens") or LONGEST
+    CompletionRequest.model_fields["max_tokens"].default = default
+    build = CompletionRequest.build_tok_params
+
+    def build_tok_params(request: Any, model_config: Any) -> Any:
+        own = request.max_tokens != default
+        return build(request if own else request.model_copy(update={"max_tokens": None}), model_config)
+
+    CompletionRequest.build_tok_params = build_tok_params
 
 
 def engine_core(state: Any) -> Any:

@@ -67,7 +67,7 @@ class Door:
         self._pod = Pod(self._config, core.client_index)
         self._pod.listen(core)
         self._pod.watch(asyncio.get_running_loop(), self._lose)
-        door_vllm.no_short_answers()
+        door_vllm.no_short_answers(state)
 
     async def _route(self, scope: Message, receive: Receive, send: Send) -> None:
         method, path = scope["method"], scope["path"]

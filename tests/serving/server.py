@@ -127,6 +127,13 @@ class Server:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics", timeout=5) as answer:
             return answer.read().decode()
 
+    def health(self, kind: str) -> int:
+        """Status of /health/live or /health/ready. Raises OSError where nobody answers."""
+        status = _status(f"http://127.0.0.1:{self.metrics_port}/health/{kind}")
+        if not status:
+            raise OSError("nobody answers")
+        return status
+
     def scrape_triton(self) -> str:
         """Triton's own port."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.triton_metrics}/metrics", timeout=5) as answer:

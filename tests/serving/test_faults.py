@@ -1,15 +1,17 @@
 """Death and hanging of each process: the pod is never half alive, and clients learn why."""
 
 import asyncio
+import contextlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable
 
 import pytest
 
 from tests.serving.client import Result, streaming, tensors
-from tests.serving.metrics import wait_for
+from tests.serving.metrics import gauge, wait_for
 from tests.serving.server import Server
 
 LONG = {"PROMPT": "The quick brown fox", "MAX_TOKENS": 900, "SAMPLING_PARAMETERS": {"ignore_eos": True}}
@@ -63,7 +65,7 @@ def test_a_front_end_dies(crowded: Server) -> None:
 
 
 def test_a_hung_engine_is_found_and_a_busy_one_is_not(start: Callable[..., Server]) -> None:
-    server = start(frontends=1, health={"stallSeconds": STALL})
+    server = start(frontends=1, health={"stallSeconds": STALL, "staleSeconds": 1})
     # Busy: more work than the engine can run at once, for longer than the limit.
     began = time.monotonic()
     while time.monotonic() < began + STALL + 1:
@@ -73,6 +75,26 @@ def test_a_hung_engine_is_found_and_a_busy_one_is_not(start: Callable[..., Serve
     time.sleep(STALL + 1)
     assert server.ready()
     engine = server.processes("VLLM::EngineCore")[0]
-    seen = streams_while(server, lambda: os.kill(engine, signal.SIGSTOP))
+    unready: list[float] = []
+
+    def look() -> None:
+        """Until the pod is told to go, it is alive and not ready, and its metrics say for how long."""
+        with contextlib.suppress(OSError, AssertionError):
+            while True:
+                statuses = [server.health(kind) for kind in ("live", "ready")]
+                if statuses == [200, 503]:
+                    unready.append(gauge(server.scrape(), "eks_llm_engine_step_age_seconds"))
+                time.sleep(0.2)
+
+    looking = threading.Thread(target=look)
+
+    def stop_engine() -> None:
+        os.kill(engine, signal.SIGSTOP)
+        looking.start()
+
+    seen = streams_while(server, stop_engine)
+    looking.join(60)
+    assert unready, "clients were sent to it until its end"
+    assert max(unready) > 1
     assert all("the engine hangs" in (result.error or "") for result in seen), [result.error for result in seen]
     gone(server)

@@ -42,6 +42,9 @@ GOOD = {"model": "tiny", "prompt": "fox", "max_tokens": 4}
         ({"kv_transfer_params": {"remote_host": "x"}}, "kv_transfer_params"),
         ({"prompt_embeds": "AAAA"}, "prompt_embeds"),
         ({"response_format": {"json_schema": {"schema": {"enum": ["x"] * 600}}}}, "response_format: has more than 500"),
+        ({"structured_outputs": []}, r"structured_outputs: \[\] is not an object"),
+        ({"response_format": "json"}, "response_format: 'json' is not an object"),
+        ({"tools": {}}, "tools: {} is not a list"),
         ({"tools": [{"function": {"parameters": {"pattern": "a{99999}"}}}]}, "tools: the regex repeats"),
         ({"messages": [{"content": [{"image_url": {"url": "http://169.254.169.254/"}}]}]}, "not a host"),
         ({"messages": [{"content": [{"image_url": {"url": "file:///etc/passwd"}}]}]}, "file: only data, http"),
@@ -179,7 +182,7 @@ def through(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., An
     monkeypatch.setenv("EKS_LLM_RUN_DIR", str(tmp_path / "run"))
     monkeypatch.setenv("EKS_LLM_ENGINE_CONFIG", str(tmp_path / "engine.json"))
     monkeypatch.setattr(door_vllm, "model", lambda *_: MODEL)
-    monkeypatch.setattr(door_vllm, "no_short_answers", lambda: None)
+    monkeypatch.setattr(door_vllm, "no_short_answers", lambda _: None)
 
     def run(app: App, *requests: tuple[Any, ...], **limits: Any) -> list[tuple[int, bytes, bool]]:
         document = {

@@ -151,8 +151,8 @@ def load(file: Path | None = None) -> EngineConfig:
 
 def unknown_key(key: str, valid: Iterable[str], where: str) -> str:
     """The message for a key that does not exist, with the nearest one that does."""
-    near = difflib.get_close_matches(key, list(valid), n=1, cutoff=0.5)
-    return f"{where}{key}: no such key" + (f" (did you mean {near[0]}?)" if near else "")
+    near = difflib.get_close_matches(key[:100], list(valid), n=1, cutoff=0.5)
+    return f"{where}{key[:100]}: no such key" + (f" (did you mean {near[0]}?)" if near else "")
 
 
 def _section(name: str, document: Any, problems: list[str]) -> dict[str, Any]:
