@@ -36,14 +36,27 @@ def test_a_plan_from_another_repository(tmp_path: Path) -> None:
     assert "\x1b" not in done.stdout
 
 
-def test_the_first_program_of_the_readme(tmp_path: Path) -> None:
+def programs_of_the_readme() -> list[str]:
     text = (ROOT / "components" / "README.md").read_text(encoding="utf-8")
-    project, stack, program = re.findall(r"```(?:yaml|python)\n(.*?)```", text, re.S)
+    return re.findall(r"```(?:yaml|python)\n(.*?)```", text, re.S)
+
+
+def test_the_first_program_of_the_readme(tmp_path: Path) -> None:
+    project, stack, program, _ = programs_of_the_readme()
     for name, content in (("Pulumi.yaml", project), ("Pulumi.dev.yaml", stack), ("__main__.py", program)):
         (tmp_path / name).write_text(content)
     done = eks_llm("plan", "dev", cwd=tmp_path, COLUMNS="120")
     assert done.returncode == 0, done.stderr
     assert "a100  0–2 × p4d.24xlarge · 0–16 GPUs" in done.stdout
+
+
+def test_the_program_of_the_readme_with_one_stack_file(tmp_path: Path) -> None:
+    (tmp_path / "Pulumi.yaml").write_text("name: eks-llm\nruntime: python\n")
+    (tmp_path / "Pulumi.dev.yaml").write_text((ROOT / "Pulumi.dev.yaml").read_text(encoding="utf-8"))
+    (tmp_path / "__main__.py").write_text(programs_of_the_readme()[3])
+    done = eks_llm("plan", "dev", cwd=tmp_path, COLUMNS="120")
+    assert done.returncode == 0, done.stderr
+    assert "Network    main  10.10.0.0/16" in done.stdout
 
 
 def test_json_is_alone_on_stdout_and_manifests_are_written(tmp_path: Path) -> None:

@@ -117,9 +117,9 @@ def test_the_components_of_the_other_revision_are_its_own(repository: Path) -> N
 def test_a_component_that_comes_or_goes_is_one_line(repository: Path) -> None:
     edit(repository, '    "chat",\n', '    "talk",\n')
     text = as_text(planned(repository))
-    assert "InferenceService talk  with 11 resources" in text
+    assert "InferenceService talk  with 12 resources" in text
     assert "Deployment talk" not in text
-    assert "resources  11 added, 0 changed, 0 replaced, 11 removed" in text
+    assert "resources  12 added, 0 changed, 0 replaced, 12 removed" in text
 
 
 def test_neither_the_checkout_nor_the_list_of_work_trees_changes(repository: Path) -> None:
