@@ -119,7 +119,7 @@ def test_the_plugin_serves_every_component() -> None:
         line.split("class ")[1].split("(")[0]
         for file in (ROOT / "components" / "eks_llm").rglob("*.py")
         for line in file.read_text(encoding="utf-8").splitlines()
-        if line.startswith("class ") and "(pulumi.ComponentResource)" in line
+        if line.startswith("class ") and "(Component)" in line
     }
     assert [item.__name__ for item in listed] == sorted(written)
     schema = json.loads(str(ComponentProvider(listed, "eks-llm", None, __version__).schema))

@@ -16,10 +16,12 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from ..catalog.eks import CONTROL_PLANE_USD, KUBERNETES, AmiType, architecture
 from ..catalog.instances import INSTANCES
 from ..core.addresses import Arn, Cidr
+from ..core.component import Child, Component
+from ..core.customize import Customize
 from ..core.faults import Fault
 from ..core.identity import pod_identity_trust, service_trust
 from ..core.model import In, Model, component_inputs
-from ..core.names import Tags, checked
+from ..core.names import Tags
 from ..core.placement import gpu_toleration
 from ..core.problems import nearest
 from ..sizing import pods
@@ -85,6 +87,8 @@ class ClusterArgs(TypedDict):
     """EKS refuses to delete the cluster until this is off again. Default false."""
     tags: NotRequired[dict[str, str]]
     """Tags of the system nodes' instances, volumes and interfaces, which default tags do not reach. Default: none."""
+    customize: NotRequired[Customize]
+    """Properties to merge into child resources, by the child's name: docs/reference/components.md. Default: none."""
 
 
 # Models -------------------------------------------------------------------------------------------------------------
@@ -228,6 +232,7 @@ class ClusterSettings(Model):
 class _Cluster(ClusterSettings):
     subnet_ids: In[list[str]]
     tags: Tags = {}
+    customize: Customize = {}
 
 
 # Builders -----------------------------------------------------------------------------------------------------------
@@ -372,7 +377,7 @@ def needs(name: str, settings: ClusterSettings, context: Context) -> Needs:
 
 
 @answers(ClusterSettings, needs)
-class Cluster(pulumi.ComponentResource):
+class Cluster(Component):
     """An EKS cluster named like the component, with encrypted secrets, explicit administrators and pinned add-ons.
 
     `kubernetes` is the Kubernetes provider of the cluster. What uses it comes after add-ons and system nodes, and goes
@@ -380,6 +385,48 @@ class Cluster(pulumi.ComponentResource):
 
     `protect` of the options keeps the control plane and the key of its secrets; all else can be made again.
     """
+
+    CHILDREN = {
+        "control_plane": Child(
+            aws.eks.Cluster,
+            "cluster",
+            "the EKS cluster",
+            {
+                "name": "roles, nodes and pods of other components are tied to it; it is the component's name",
+                "version": "add-ons and images are chosen by it; set version",
+                "access_config": "administrators are access entries; set admins",
+                "deletion_protection": "set deletion_protection",
+            },
+        ),
+        "secrets_key": Child(aws.kms.Key, "secrets", "the key that encrypts Kubernetes' secrets"),
+        "cluster_role": Child(aws.iam.Role, "cluster", "what the control plane may do"),
+        "cluster_policy": Child(aws.iam.RolePolicyAttachment, "cluster", "the policy of its role"),
+        "log_group": Child(aws.cloudwatch.LogGroup, "logs", "the control plane's log; None without `log_types`"),
+        "access_entries": Child(aws.eks.AccessEntry, "admin-*", "administrators, by ARN"),
+        "access_policies": Child(aws.eks.AccessPolicyAssociation, "admin-*", "what administrators may do, by ARN"),
+        "addons": Child(
+            aws.eks.Addon,
+            "*",
+            "add-ons, by name",
+            {"addon_name": "it is the child's key", "addon_version": "set addons"},
+        ),
+        "addon_roles": Child(aws.iam.Role, "*", "roles of the add-ons that call AWS, by add-on"),
+        "addon_policies": Child(aws.iam.RolePolicyAttachment, "*", "policies of those roles, by add-on"),
+        "node_role": Child(aws.iam.Role, "node", "what nodes may do"),
+        "node_policies": Child(aws.iam.RolePolicyAttachment, "node-*", "policies of the nodes' role"),
+        "system_template": Child(aws.ec2.LaunchTemplate, "system", "disks and tags of system nodes"),
+        "system_nodes": Child(
+            aws.eks.NodeGroup,
+            "system",
+            "the nodes of operators and add-ons",
+            {
+                "scaling_config": "the plan counts these nodes; set system_nodes",
+                "instance_types": "the plan counts these nodes; set system_nodes",
+                "version": "set version",
+            },
+        ),
+        "kubernetes": Child(k8s.Provider, "kubernetes", "the Kubernetes provider of the cluster"),
+    }
 
     cluster_name: pulumi.Output[str]
     """Name of the cluster, known once its nodes can run pods, so that GPU pools come after the add-ons."""
@@ -395,12 +442,18 @@ class Cluster(pulumi.ComponentResource):
     """Role of nodes, for further node groups."""
 
     def __init__(self, name: str, args: ClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        model = checked(_Cluster, args, "Cluster", name, "-aws-ebs-csi-driver")
-        super().__init__("eks-llm:index:Cluster", name, component_inputs(model, ClusterSettings), opts)
+        model = Cluster.checked(_Cluster, args, name, "-aws-ebs-csi-driver")
+        super().__init__("eks-llm:index:Cluster", name, component_inputs(model, ClusterSettings), opts, model.customize)
         if warning := support_warning(model.version, _today()):
             pulumi.log.warn(warning, self)
+        self.log_group: aws.cloudwatch.LogGroup | None = None
+        self.access_entries: dict[str, aws.eks.AccessEntry] = {}
+        self.access_policies: dict[str, aws.eks.AccessPolicyAssociation] = {}
+        self.addons: dict[str, aws.eks.Addon] = {}
+        self.addon_roles: dict[str, aws.iam.Role] = {}
+        self.addon_policies: dict[str, aws.iam.RolePolicyAttachment] = {}
 
-        cluster = self._control_plane(name, model)
+        self.control_plane = cluster = self._control_plane(name, model)
         admitted = self._administrators(name, cluster, model.admins)
         builds = {**KUBERNETES[model.version].addons, **model.addons}
 
@@ -410,7 +463,7 @@ class Cluster(pulumi.ComponentResource):
             for addon in BEFORE_NODES
             if addon != "eks-pod-identity-agent"
         ]
-        nodes, role = self._system_nodes(name, model, cluster, [agent, *network])
+        self.system_nodes, self.node_role = nodes, role = self._system_nodes(name, model, cluster, [agent, *network])
         system = [self._addon(name, cluster, addon, builds, [nodes]) for addon in AFTER_NODES]
 
         self.cluster_name = nodes.cluster_name
@@ -442,27 +495,29 @@ class Cluster(pulumi.ComponentResource):
 
     def _control_plane(self, name: str, model: _Cluster) -> aws.eks.Cluster:
         here = expendable(self)
-        key = aws.kms.Key(
+        self.secrets_key = key = aws.kms.Key(
             f"{name}-secrets",
             description=f"Secrets of the EKS cluster {name}",
             enable_key_rotation=True,
             deletion_window_in_days=30,
             opts=pulumi.ResourceOptions(parent=self),
         )
-        role = aws.iam.Role(f"{name}-cluster", assume_role_policy=service_trust("eks.amazonaws.com"), opts=here)
-        before: list[pulumi.Resource] = [
-            aws.iam.RolePolicyAttachment(f"{name}-cluster", role=role.name, policy_arn=CONTROL_PLANE_POLICY, opts=here)
-        ]
+        self.cluster_role = role = aws.iam.Role(
+            f"{name}-cluster", assume_role_policy=service_trust("eks.amazonaws.com"), opts=here
+        )
+        self.cluster_policy = aws.iam.RolePolicyAttachment(
+            f"{name}-cluster", role=role.name, policy_arn=CONTROL_PLANE_POLICY, opts=here
+        )
+        before: list[pulumi.Resource] = [self.cluster_policy]
         if model.log_types:
             # EKS would make the group itself, and then keep logs for ever.
-            before.append(
-                aws.cloudwatch.LogGroup(
-                    f"{name}-logs",
-                    name=f"/aws/eks/{name}/cluster",
-                    retention_in_days=model.log_retention_days,
-                    opts=here,
-                )
+            self.log_group = aws.cloudwatch.LogGroup(
+                f"{name}-logs",
+                name=f"/aws/eks/{name}/cluster",
+                retention_in_days=model.log_retention_days,
+                opts=here,
             )
+            before.append(self.log_group)
         vpc: aws.eks.ClusterVpcConfigArgsDict = {
             "subnet_ids": model.subnet_ids,
             "endpoint_private_access": True,
@@ -492,23 +547,22 @@ class Cluster(pulumi.ComponentResource):
         associations: list[pulumi.Resource] = []
         for admin in admins:
             key = f"{name}-admin-{admin_key(admin)}"
-            entry = aws.eks.AccessEntry(
+            self.access_entries[admin] = entry = aws.eks.AccessEntry(
                 key,
                 cluster_name=cluster.name,
                 principal_arn=admin,
                 type="STANDARD",
                 opts=expendable(self),
             )
-            associations.append(
-                aws.eks.AccessPolicyAssociation(
-                    key,
-                    cluster_name=cluster.name,
-                    principal_arn=admin,
-                    policy_arn="arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy",
-                    access_scope={"type": "cluster"},
-                    opts=expendable(self, [entry]),
-                )
+            self.access_policies[admin] = aws.eks.AccessPolicyAssociation(
+                key,
+                cluster_name=cluster.name,
+                principal_arn=admin,
+                policy_arn="arn:aws:eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy",
+                access_scope={"type": "cluster"},
+                opts=expendable(self, [entry]),
             )
+            associations.append(self.access_policies[admin])
         return associations
 
     def _addon(
@@ -527,9 +581,10 @@ class Cluster(pulumi.ComponentResource):
                 f"{name}-{addon}", assume_role_policy=pod_identity_trust(name, "kube-system", account), opts=here
             )
             granted = aws.iam.RolePolicyAttachment(f"{name}-{addon}", role=role.name, policy_arn=policy_arn, opts=here)
+            self.addon_roles[addon], self.addon_policies[addon] = role, granted
             associations.append({"role_arn": role.arn, "service_account": account})
             after = [*after, granted]
-        return aws.eks.Addon(
+        self.addons[addon] = made = aws.eks.Addon(
             f"{name}-{addon}",
             cluster_name=cluster.name,
             addon_name=addon,
@@ -540,17 +595,19 @@ class Cluster(pulumi.ComponentResource):
             resolve_conflicts_on_update="OVERWRITE",
             opts=expendable(self, after),
         )
+        return made
 
     def _system_nodes(
         self, name: str, model: _Cluster, cluster: aws.eks.Cluster, after: list[pulumi.Resource]
     ) -> tuple[aws.eks.NodeGroup, aws.iam.Role]:
         here = expendable(self)
         role = aws.iam.Role(f"{name}-node", assume_role_policy=service_trust("ec2.amazonaws.com"), opts=here)
-        granted = [
-            aws.iam.RolePolicyAttachment(f"{name}-node-{key}", role=role.name, policy_arn=policy_arn, opts=here)
+        self.node_policies = {
+            key: aws.iam.RolePolicyAttachment(f"{name}-node-{key}", role=role.name, policy_arn=policy_arn, opts=here)
             for key, policy_arn in NODE_POLICIES.items()
-        ]
-        template = aws.ec2.LaunchTemplate(
+        }
+        granted = self.node_policies.values()
+        self.system_template = template = aws.ec2.LaunchTemplate(
             f"{name}-system",
             metadata_options=METADATA_OPTIONS,
             # Operator images and Prometheus' scratch space; its data is on volumes of its own.

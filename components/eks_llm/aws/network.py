@@ -11,9 +11,10 @@ from pydantic import field_validator, model_validator
 
 from ..catalog.regions import OTHER_PARTITIONS, REGIONS
 from ..core.addresses import Cidr
+from ..core.component import Child, Component
+from ..core.customize import Customize
 from ..core.faults import Fault
 from ..core.model import In, Model, component_inputs
-from ..core.names import checked
 from ..core.problems import nearest
 from ..sizing.needs import Context, Needs, answers
 from ..sizing.stack import HOURS, Charge
@@ -57,6 +58,8 @@ class NetworkArgs(TypedDict):
     used). Not `s3`, which always gets a gateway endpoint, at no cost."""
     existing: NotRequired[ExistingNetworkArgs]
     """Use this VPC and create nothing. Excludes all keys above but `region`."""
+    customize: NotRequired[Customize]
+    """Properties to merge into child resources, by the child's name: docs/reference/components.md. Default: none."""
 
 
 class ExistingNetwork(Model):
@@ -142,6 +145,7 @@ class NetworkSettings(Model):
 
 class _Network(NetworkSettings):
     region: str
+    customize: Customize = {}
 
     @field_validator("region")
     @classmethod
@@ -230,15 +234,42 @@ def needs(_name: str, settings: NetworkSettings, _context: Context) -> Needs:
     return Needs(region=region, charges=tuple(charges))
 
 
+SUBNETS = "subnets are cut out of it, and the plan shows them"
+SUBNET_OWNED = {
+    "cidr_block": "ranges must not overlap; set cidr",
+    "availability_zone": "pools are placed by it; set zones",
+    "vpc_id": "the subnet belongs to this component's VPC",
+}
+
 # Component ----------------------------------------------------------------------------------------------------------
 
 
 @answers(NetworkSettings, needs)
-class Network(pulumi.ComponentResource):
+class Network(Component):
     """A VPC with private and public subnets per zone, NAT, and an S3 gateway endpoint; or an existing VPC.
 
     `protect` of the options keeps the VPC and its subnets; all else can be made again.
     """
+
+    CHILDREN = {
+        "vpc": Child(aws.ec2.Vpc, "vpc", "the VPC; None with `existing`", {"cidr_block": f"{SUBNETS}; set cidr"}),
+        "default_security_group": Child(aws.ec2.DefaultSecurityGroup, "default", "its default group, without rules"),
+        "internet_gateway": Child(aws.ec2.InternetGateway, "internet", "the way out for public subnets"),
+        "private_subnets": Child(aws.ec2.Subnet, "private-*", "subnets of nodes and pods, by zone", SUBNET_OWNED),
+        "public_subnets": Child(aws.ec2.Subnet, "public-*", "subnets of NAT and load balancers, by zone", SUBNET_OWNED),
+        "private_route_tables": Child(aws.ec2.RouteTable, "private-*", "routes of the private subnets, by zone"),
+        "public_route_table": Child(aws.ec2.RouteTable, "public", "routes of all public subnets"),
+        "route_table_associations": Child(
+            aws.ec2.RouteTableAssociation, "*", "which subnet has which routes, by `private-` or `public-` and the zone"
+        ),
+        "internet_route": Child(aws.ec2.Route, "public", "the public subnets' route to the internet"),
+        "nat_routes": Child(aws.ec2.Route, "private-*", "the private subnets' routes to NAT, by zone"),
+        "nat_addresses": Child(aws.ec2.Eip, "nat-*", "addresses of the NAT gateways, by zone"),
+        "nat_gateways": Child(aws.ec2.NatGateway, "nat-*", "NAT gateways, by zone"),
+        "s3_endpoint": Child(aws.ec2.VpcEndpoint, "s3", "the gateway by which weights come from S3"),
+        "endpoint_security_group": Child(aws.ec2.SecurityGroup, "endpoints", "who reaches the interface endpoints"),
+        "interface_endpoints": Child(aws.ec2.VpcEndpoint, "*", "interface endpoints, by the service's short name"),
+    }
 
     vpc_id: pulumi.Output[str]
     """Id of the VPC."""
@@ -248,10 +279,25 @@ class Network(pulumi.ComponentResource):
     """Id of the public subnet of each zone: load balancers and NAT gateways."""
 
     def __init__(self, name: str, args: NetworkArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        model = checked(_Network, args, "Network", name)
-        super().__init__("eks-llm:index:Network", name, component_inputs(model, NetworkSettings), opts)
+        model = Network.checked(_Network, args, name)
+        super().__init__("eks-llm:index:Network", name, component_inputs(model, NetworkSettings), opts, model.customize)
         if model.nat is Nat.NONE:
             pulumi.log.warn(NO_NAT_WARNING, self)
+        self.vpc: aws.ec2.Vpc | None = None
+        self.default_security_group: aws.ec2.DefaultSecurityGroup | None = None
+        self.internet_gateway: aws.ec2.InternetGateway | None = None
+        self.private_subnets: dict[str, aws.ec2.Subnet] = {}
+        self.public_subnets: dict[str, aws.ec2.Subnet] = {}
+        self.private_route_tables: dict[str, aws.ec2.RouteTable] = {}
+        self.public_route_table: aws.ec2.RouteTable | None = None
+        self.route_table_associations: dict[str, aws.ec2.RouteTableAssociation] = {}
+        self.internet_route: aws.ec2.Route | None = None
+        self.nat_routes: dict[str, aws.ec2.Route] = {}
+        self.nat_addresses: dict[str, aws.ec2.Eip] = {}
+        self.nat_gateways: dict[str, aws.ec2.NatGateway] = {}
+        self.s3_endpoint: aws.ec2.VpcEndpoint | None = None
+        self.endpoint_security_group: aws.ec2.SecurityGroup | None = None
+        self.interface_endpoints: dict[str, aws.ec2.VpcEndpoint] = {}
         if model.existing:
             self.vpc_id = pulumi.Output.from_input(model.existing.vpc_id)
             self.private_subnet_ids = pulumi.Output.all(**model.existing.private_subnet_ids)
@@ -268,7 +314,7 @@ class Network(pulumi.ComponentResource):
 
     def _create(self, name: str, model: _Network) -> None:
         lasting, here = pulumi.ResourceOptions(parent=self), expendable(self)
-        vpc = aws.ec2.Vpc(
+        self.vpc = vpc = aws.ec2.Vpc(
             f"{name}-vpc",
             cidr_block=str(model.cidr),
             enable_dns_support=True,
@@ -277,8 +323,12 @@ class Network(pulumi.ComponentResource):
             opts=lasting,
         )
         # The VPC's default group admits all its members to each other; nothing here uses it, so it gets no rules.
-        aws.ec2.DefaultSecurityGroup(f"{name}-default", vpc_id=vpc.id, ingress=[], egress=[], opts=here)
-        gateway = aws.ec2.InternetGateway(f"{name}-internet", vpc_id=vpc.id, tags={"Name": name}, opts=here)
+        self.default_security_group = aws.ec2.DefaultSecurityGroup(
+            f"{name}-default", vpc_id=vpc.id, ingress=[], egress=[], opts=here
+        )
+        self.internet_gateway = gateway = aws.ec2.InternetGateway(
+            f"{name}-internet", vpc_id=vpc.id, tags={"Name": name}, opts=here
+        )
 
         def subnet(zone: str, public: bool) -> aws.ec2.Subnet:
             return aws.ec2.Subnet(
@@ -293,19 +343,21 @@ class Network(pulumi.ComponentResource):
         def routes(side: str, subnets: dict[str, aws.ec2.Subnet]) -> aws.ec2.RouteTable:
             table = aws.ec2.RouteTable(f"{name}-{side}", vpc_id=vpc.id, tags={"Name": f"{name}-{side}"}, opts=here)
             for zone, member in subnets.items():
-                aws.ec2.RouteTableAssociation(
-                    f"{name}-{side}-{zone}" if len(subnets) > 1 else f"{name}-{side}",
-                    subnet_id=member.id,
-                    route_table_id=table.id,
-                    opts=here,
+                self.route_table_associations[f"{side}-{zone}" if len(subnets) > 1 else side] = (
+                    aws.ec2.RouteTableAssociation(
+                        f"{name}-{side}-{zone}" if len(subnets) > 1 else f"{name}-{side}",
+                        subnet_id=member.id,
+                        route_table_id=table.id,
+                        opts=here,
+                    )
                 )
             return table
 
-        private = {zone: subnet(zone, public=False) for zone in model.zones}
-        public = {zone: subnet(zone, public=True) for zone in model.zones}
+        self.private_subnets = private = {zone: subnet(zone, public=False) for zone in model.zones}
+        self.public_subnets = public = {zone: subnet(zone, public=True) for zone in model.zones}
 
-        public_table = routes("public", public)
-        internet = aws.ec2.Route(
+        self.public_route_table = public_table = routes("public", public)
+        self.internet_route = internet = aws.ec2.Route(
             f"{name}-public",
             route_table_id=public_table.id,
             destination_cidr_block="0.0.0.0/0",
@@ -314,9 +366,11 @@ class Network(pulumi.ComponentResource):
         )
 
         exits = nat_zones(model.nat, model.zones)
-        gateways: dict[str, aws.ec2.NatGateway] = {}
+        gateways = self.nat_gateways
         for zone in dict.fromkeys(exits.values()):
-            address = aws.ec2.Eip(f"{name}-nat-{zone}", domain="vpc", tags={"Name": f"{name}-nat-{zone}"}, opts=here)
+            self.nat_addresses[zone] = address = aws.ec2.Eip(
+                f"{name}-nat-{zone}", domain="vpc", tags={"Name": f"{name}-nat-{zone}"}, opts=here
+            )
             gateways[zone] = aws.ec2.NatGateway(
                 f"{name}-nat-{zone}",
                 subnet_id=public[zone].id,
@@ -325,9 +379,11 @@ class Network(pulumi.ComponentResource):
                 opts=expendable(self, [internet]),
             )
 
-        private_tables = {zone: routes(f"private-{zone}", {zone: private[zone]}) for zone in model.zones}
+        self.private_route_tables = private_tables = {
+            zone: routes(f"private-{zone}", {zone: private[zone]}) for zone in model.zones
+        }
         for zone, via in exits.items():
-            aws.ec2.Route(
+            self.nat_routes[zone] = aws.ec2.Route(
                 f"{name}-private-{zone}",
                 route_table_id=private_tables[zone].id,
                 destination_cidr_block="0.0.0.0/0",
@@ -335,7 +391,7 @@ class Network(pulumi.ComponentResource):
                 opts=here,
             )
 
-        aws.ec2.VpcEndpoint(
+        self.s3_endpoint = aws.ec2.VpcEndpoint(
             f"{name}-s3",
             vpc_id=vpc.id,
             service_name=f"com.amazonaws.{model.region}.s3",
@@ -345,7 +401,7 @@ class Network(pulumi.ComponentResource):
             opts=here,
         )
         if model.interface_endpoints:
-            group = aws.ec2.SecurityGroup(
+            self.endpoint_security_group = group = aws.ec2.SecurityGroup(
                 f"{name}-endpoints",
                 vpc_id=vpc.id,
                 description="Interface endpoints",
@@ -354,7 +410,7 @@ class Network(pulumi.ComponentResource):
                 opts=here,
             )
             for service in model.interface_endpoints:
-                aws.ec2.VpcEndpoint(
+                self.interface_endpoints[service] = aws.ec2.VpcEndpoint(
                     f"{name}-{service.replace('.', '-')}",
                     vpc_id=vpc.id,
                     service_name=f"com.amazonaws.{model.region}.{service}",

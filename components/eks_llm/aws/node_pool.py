@@ -15,9 +15,11 @@ from pydantic import AwareDatetime, Field, field_validator, model_validator
 
 from ..catalog.eks import KUBERNETES, AmiType, architecture
 from ..catalog.instances import INSTANCES, InstanceType
+from ..core.component import Child, Component
+from ..core.customize import Customize
 from ..core.faults import Fault
 from ..core.model import In, Model, component_inputs
-from ..core.names import Tags, checked
+from ..core.names import Tags
 from ..core.placement import GPU_RESOURCE, node_labels
 from ..core.problems import nearest
 from ..core.quantities import Duration, Size
@@ -102,6 +104,8 @@ class GpuNodePoolArgs(TypedDict):
     tags: NotRequired[dict[str, str]]
     """Tags of instances, volumes and interfaces, which default tags do not reach. They are part of the launch template:
     a changed tag replaces all nodes, one after the other. Default: none."""
+    customize: NotRequired[Customize]
+    """Properties to merge into child resources, by the child's name: docs/reference/components.md. Default: none."""
 
 
 # Models -------------------------------------------------------------------------------------------------------------
@@ -239,6 +243,7 @@ class _GpuNodePool(PoolSettings):
     node_role_arn: In[str]
     vpc_id: In[str] | None = None
     tags: Tags = {}
+    customize: Customize = {}
 
     @model_validator(mode="after")
     def _release_fits(self) -> "_GpuNodePool":
@@ -440,23 +445,48 @@ def needs(name: str, settings: PoolSettings, _context: Context) -> Needs:
 
 
 @answers(PoolSettings, needs)
-class GpuNodePool(pulumi.ComponentResource):
+class GpuNodePool(Component):
     """GPU nodes of one type in one zone, named like the component: services choose the pool by that name."""
+
+    CHILDREN = {
+        "node_group": Child(
+            aws.eks.NodeGroup,
+            "nodes",
+            "the managed node group",
+            {
+                "scaling_config": "the plan counts these nodes; set nodes",
+                "instance_types": "the plan sizes pods by it; set instance_type",
+                "capacity_type": "the plan prices it; set capacity",
+                "ami_type": "the GPU operator is set for it; set ami_type",
+                "version": "set kubernetes_version",
+                "subnet_ids": "set zone and subnet_id",
+                'labels."eks-llm.dev/pool"': "services find the pool by it",
+                "taints": "all other pods are kept off by it",
+            },
+        ),
+        "launch_template": Child(aws.ec2.LaunchTemplate, "nodes", "disks, user data and network of the nodes"),
+        "placement_group": Child(aws.ec2.PlacementGroup, "placement", "nodes close to each other; None without it"),
+        "efa_security_group": Child(aws.ec2.SecurityGroup, "efa", "EFA's traffic among the nodes; None without `efa`"),
+    }
 
     node_group_name: pulumi.Output[str]
     """Name of the managed node group, known once its first nodes are ready."""
 
     def __init__(self, name: str, args: GpuNodePoolArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        model = checked(_GpuNodePool, args, "GpuNodePool", name)
-        super().__init__("eks-llm:index:GpuNodePool", name, component_inputs(model, PoolSettings), opts)
+        model = GpuNodePool.checked(_GpuNodePool, args, name)
+        super().__init__(
+            "eks-llm:index:GpuNodePool", name, component_inputs(model, PoolSettings), opts, model.customize
+        )
         if warning := block_warning(model.capacity, datetime.datetime.now(datetime.UTC)):
             pulumi.log.warn(warning, self)
         if model.efa:
             pulumi.log.warn(EFA_WARNING, self)
 
+        self.placement_group: aws.ec2.PlacementGroup | None = None
+        self.efa_security_group: aws.ec2.SecurityGroup | None = None
         block = model.capacity.kind is CapacityKind.CAPACITY_BLOCK
         root = root_gib(model.instance, model.root_volume)
-        group = aws.eks.NodeGroup(
+        self.node_group = group = aws.eks.NodeGroup(
             f"{name}-nodes",
             cluster_name=model.cluster_name,
             node_role_arn=model.node_role_arn,
@@ -490,10 +520,11 @@ class GpuNodePool(pulumi.ComponentResource):
         here = pulumi.ResourceOptions(parent=self)
         placement: aws.ec2.LaunchTemplatePlacementArgsDict | None = None
         if model.placement_group:
-            placement = {"group_name": aws.ec2.PlacementGroup(f"{name}-placement", strategy="cluster", opts=here).name}
+            self.placement_group = aws.ec2.PlacementGroup(f"{name}-placement", strategy="cluster", opts=here)
+            placement = {"group_name": self.placement_group.name}
         interfaces: list[aws.ec2.LaunchTemplateNetworkInterfaceArgsDict] | None = None
         if model.efa and model.vpc_id is not None:
-            fabric = aws.ec2.SecurityGroup(
+            self.efa_security_group = fabric = aws.ec2.SecurityGroup(
                 f"{name}-efa",
                 vpc_id=model.vpc_id,
                 description="EFA: all traffic among the nodes of the pool, which EFA requires both ways",
@@ -503,7 +534,7 @@ class GpuNodePool(pulumi.ComponentResource):
                 opts=here,
             )
             interfaces = efa_interfaces(model.instance, [model.security_group_id, fabric.id])
-        template = aws.ec2.LaunchTemplate(
+        self.launch_template = template = aws.ec2.LaunchTemplate(
             f"{name}-nodes",
             instance_type=model.instance_type if block else None,
             user_data=user_data(node_config(model.instance)),

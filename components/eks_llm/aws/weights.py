@@ -8,10 +8,12 @@ import pulumi_aws as aws
 from pydantic import AfterValidator, model_validator
 
 from ..core.addresses import Arn
+from ..core.component import Child, Component
+from ..core.customize import Customize
 from ..core.faults import Fault
 from ..core.identity import pod_identity_trust, policy
 from ..core.model import In, Model, component_inputs
-from ..core.names import Name, check_name, checked
+from ..core.names import Name, check_name
 from ..core.s3 import bucket_problem, uri_problem
 from ..sizing.needs import Context, Needs, answers, permissions
 from .options import expendable
@@ -38,6 +40,8 @@ class WeightsArgs(TypedDict):
     readers: dict[str, str]
     """The prefix that each service reads, e.g. `{"llama-8b": "s3://acme-models/llama-3-8b/"}`. The service's
     ServiceAccount has its name."""
+    customize: NotRequired[Customize]
+    """Properties to merge into child resources, by the child's name: docs/reference/components.md. Default: none."""
 
 
 # Models -------------------------------------------------------------------------------------------------------------
@@ -76,6 +80,7 @@ class WeightsInputs(WeightsSettings):
 
     namespace: In[str]
     readers: dict[Name, str]
+    customize: Customize = {}
 
 
 class _Weights(WeightsInputs):
@@ -142,11 +147,38 @@ def needs(_name: str, settings: WeightsInputs, _context: Context) -> Needs:
 
 
 @answers(WeightsInputs, needs)
-class Weights(pulumi.ComponentResource):
+class Weights(Component):
     """A bucket of model weights (or an existing one), read by one Pod Identity role per service.
 
     `protect` of the options keeps the bucket; all else can be made again.
     """
+
+    CHILDREN = {
+        "made_bucket": Child(aws.s3.Bucket, "bucket", "the bucket; None where it exists", {"bucket": "set bucket"}),
+        "ownership": Child(aws.s3.BucketOwnershipControls, "bucket", "the bucket's owner owns all objects"),
+        "public_access": Child(
+            aws.s3.BucketPublicAccessBlock,
+            "bucket",
+            "no access for the public",
+            dict.fromkeys(
+                ("block_public_acls", "block_public_policy", "ignore_public_acls", "restrict_public_buckets"),
+                "weights are never public",
+            ),
+        ),
+        "versioning": Child(aws.s3.BucketVersioning, "bucket", "old versions of objects are kept"),
+        "encryption": Child(aws.s3.BucketServerSideEncryptionConfiguration, "bucket", "how objects are encrypted"),
+        "bucket_policy": Child(aws.s3.BucketPolicy, "bucket", "TLS only"),
+        "roles": Child(aws.iam.Role, "*", "roles by service", {"assume_role_policy": "it names the service's pods"}),
+        "role_policies": Child(
+            aws.iam.RolePolicy, "*", "what each service may read, by service", {"policy": "it follows from readers"}
+        ),
+        "associations": Child(
+            aws.eks.PodIdentityAssociation,
+            "*",
+            "which pods get a role, by service",
+            {"namespace": "set namespace", "service_account": "pods are named by it"},
+        ),
+    }
 
     bucket: pulumi.Output[str]
     """Name of the bucket."""
@@ -154,9 +186,18 @@ class Weights(pulumi.ComponentResource):
     """Role of each service."""
 
     def __init__(self, name: str, args: WeightsArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        model = checked(_Weights, args, "Weights", name)
+        model = Weights.checked(_Weights, args, name)
         check_name("Weights", name, f"-{max(model.readers, key=len, default='')}")
-        super().__init__("eks-llm:index:Weights", name, component_inputs(model, WeightsInputs), opts)
+        super().__init__("eks-llm:index:Weights", name, component_inputs(model, WeightsInputs), opts, model.customize)
+        self.made_bucket: aws.s3.Bucket | None = None
+        self.ownership: aws.s3.BucketOwnershipControls | None = None
+        self.public_access: aws.s3.BucketPublicAccessBlock | None = None
+        self.versioning: aws.s3.BucketVersioning | None = None
+        self.encryption: aws.s3.BucketServerSideEncryptionConfiguration | None = None
+        self.bucket_policy: aws.s3.BucketPolicy | None = None
+        self.roles: dict[str, aws.iam.Role] = {}
+        self.role_policies: dict[str, aws.iam.RolePolicy] = {}
+        self.associations: dict[str, aws.eks.PodIdentityAssociation] = {}
         if model.create:
             self.bucket, bucket_arn = self._create(name, model)
         else:
@@ -165,20 +206,20 @@ class Weights(pulumi.ComponentResource):
 
         roles: dict[str, pulumi.Output[str]] = {}
         for service, uri in model.readers.items():
-            role = aws.iam.Role(
+            self.roles[service] = role = aws.iam.Role(
                 f"{name}-{service}",
                 assume_role_policy=pulumi.Output.all(model.cluster_name, model.namespace, service).apply(
                     lambda parts: pod_identity_trust(*parts)
                 ),
                 opts=expendable(self),
             )
-            granted = aws.iam.RolePolicy(
+            self.role_policies[service] = granted = aws.iam.RolePolicy(
                 f"{name}-{service}",
                 role=role.name,
                 policy=bucket_arn.apply(lambda arn, uri=uri: read_policy(arn, uri, model.kms_key)),
                 opts=expendable(self),
             )
-            aws.eks.PodIdentityAssociation(
+            self.associations[service] = aws.eks.PodIdentityAssociation(
                 f"{name}-{service}",
                 cluster_name=model.cluster_name,
                 namespace=model.namespace,
@@ -192,16 +233,16 @@ class Weights(pulumi.ComponentResource):
 
     def _create(self, name: str, model: _Weights) -> tuple[pulumi.Output[str], pulumi.Output[str]]:
         here = expendable(self)
-        bucket = aws.s3.Bucket(
+        self.made_bucket = bucket = aws.s3.Bucket(
             f"{name}-bucket",
             bucket=model.bucket,
             force_destroy=model.force_destroy,
             opts=pulumi.ResourceOptions(parent=self),
         )
-        aws.s3.BucketOwnershipControls(
+        self.ownership = aws.s3.BucketOwnershipControls(
             f"{name}-bucket", bucket=bucket.bucket, rule={"object_ownership": "BucketOwnerEnforced"}, opts=here
         )
-        private = aws.s3.BucketPublicAccessBlock(
+        self.public_access = private = aws.s3.BucketPublicAccessBlock(
             f"{name}-bucket",
             bucket=bucket.bucket,
             block_public_acls=True,
@@ -210,10 +251,10 @@ class Weights(pulumi.ComponentResource):
             restrict_public_buckets=True,
             opts=here,
         )
-        aws.s3.BucketVersioning(
+        self.versioning = aws.s3.BucketVersioning(
             f"{name}-bucket", bucket=bucket.bucket, versioning_configuration={"status": "Enabled"}, opts=here
         )
-        aws.s3.BucketServerSideEncryptionConfiguration(
+        self.encryption = aws.s3.BucketServerSideEncryptionConfiguration(
             f"{name}-bucket",
             bucket=bucket.bucket,
             rules=[
@@ -228,7 +269,7 @@ class Weights(pulumi.ComponentResource):
             ],
             opts=here,
         )
-        aws.s3.BucketPolicy(
+        self.bucket_policy = aws.s3.BucketPolicy(
             f"{name}-bucket",
             bucket=bucket.bucket,
             policy=bucket.arn.apply(tls_only),

@@ -6,14 +6,37 @@ from typing import Any
 
 import pulumi
 import pulumi_kubernetes as k8s
-from pulumi_kubernetes.helm.v3 import Release, RepositoryOptsArgs
+from pulumi_kubernetes.helm.v3 import Release
 
 from ..catalog.charts import CHARTS, Crds
+from ..core.component import Child
 from ..sizing import pods
 from ..sizing.needs import Artifact, Needs
 
 TIMEOUT_SECONDS = 600
 """How long a release may take until its pods are ready: an operator's image is pulled on a node that may be new."""
+
+
+RELEASE = Child(
+    Release,
+    "release",
+    "the Helm release: `values` are the chart's",
+    {
+        "name": "addresses and selectors are made of it",
+        "namespace": "addresses and roles are made of it",
+        "chart": "the values are written for it",
+    },
+)
+NAMESPACE = Child(
+    k8s.core.v1.Namespace,
+    "namespace",
+    "the operator's namespace",
+    {
+        "metadata.name": "addresses and roles are made of it",
+        'metadata.labels."pod-security.kubernetes.io/enforce"': "the chart's pods need this level",
+    },
+)
+"""Children that operators have."""
 
 
 class PodSecurity(Enum):
@@ -55,7 +78,7 @@ def release(
         name=chart_name,
         chart=chart_name,
         version=chart.version,
-        repository_opts=RepositoryOptsArgs(repo=chart.repository),
+        repository_opts={"repo": chart.repository},
         namespace=namespace_name,
         values=values,
         timeout=TIMEOUT_SECONDS,

@@ -1,9 +1,41 @@
 """AWS permissions of an operator's pods: a role that one ServiceAccount of one cluster obtains by Pod Identity."""
 
+from dataclasses import dataclass
+
 import pulumi
 import pulumi_aws as aws
 
+from ..core.component import Child
 from ..core.identity import pod_identity_trust
+
+CHILDREN = {
+    "role": Child(aws.iam.Role, "role", "its role in AWS", {"assume_role_policy": "it names the operator's pods"}),
+    "permissions": Child(aws.iam.RolePolicy, "permissions", "what its pods may do in AWS"),
+    "identity": Child(
+        aws.eks.PodIdentityAssociation,
+        "identity",
+        "which pods get the role",
+        {"namespace": "it is the operator's", "service_account": "it is the operator's"},
+    ),
+}
+"""Children of an operator that calls AWS."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A role, what it may do, and whose it is."""
+
+    role: aws.iam.Role
+    permissions: aws.iam.RolePolicy
+    association: aws.eks.PodIdentityAssociation
+
+    @property
+    def before_pods(self) -> list[pulumi.Resource]:
+        """What the release that makes the pods depends on.
+
+        A pod receives credentials only if its ServiceAccount has a role when the pod is created.
+        """
+        return [self.permissions, self.association]
 
 
 def pod_identity(
@@ -14,11 +46,8 @@ def pod_identity(
     *,
     policy: pulumi.Input[str],
     parent: pulumi.Resource,
-) -> list[pulumi.Resource]:
-    """What the release that makes the pods depends on.
-
-    A pod receives credentials only if its ServiceAccount has a role when the pod is created.
-    """
+) -> Identity:
+    """The role of one ServiceAccount of one cluster."""
     here = pulumi.ResourceOptions(parent=parent)
     trust = pulumi.Output.from_input(cluster_name).apply(
         lambda cluster: pod_identity_trust(cluster, namespace, service_account)
@@ -33,4 +62,4 @@ def pod_identity(
         role_arn=role.arn,
         opts=here,
     )
-    return [permissions, association]
+    return Identity(role, permissions, association)

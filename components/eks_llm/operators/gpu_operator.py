@@ -8,11 +8,13 @@ from pulumi_kubernetes.helm.v3 import Release
 from pydantic import field_validator
 
 from ..catalog.eks import AMI_TYPES, AmiFacts, AmiType
+from ..core.component import Component
+from ..core.customize import Customize
 from ..core.model import Model, component_inputs
-from ..core.names import checked
 from ..core.placement import POOL_LABEL, gpu_toleration
 from ..observe import metrics
 from ..sizing.needs import Context, Needs, answers
+from . import _helm
 from ._helm import PodSecurity, chart_needs, namespace, release
 
 NAMESPACE = "gpu-operator"
@@ -40,6 +42,8 @@ class GpuOperatorArgs(TypedDict):
     service_monitors: NotRequired[bool]
     """Let Prometheus scrape GPU metrics. Default true; needs the CRD ServiceMonitor, which `Monitoring` installs. The
     operator skips its ServiceMonitors silently when the CRD is missing, so create `Monitoring` first."""
+    customize: NotRequired[Customize]
+    """Properties to merge into child resources, by the child's name: docs/reference/components.md. Default: none."""
 
 
 class GpuOperatorSettings(Model):
@@ -49,6 +53,7 @@ class GpuOperatorSettings(Model):
 
 class _GpuOperator(GpuOperatorSettings):
     ami_type: AmiType
+    customize: Customize = {}
 
     @field_validator("ami_type")
     @classmethod
@@ -157,16 +162,20 @@ def needs(_name: str, settings: GpuOperatorSettings, _context: Context) -> Needs
 
 
 @answers(GpuOperatorSettings, needs)
-class GpuOperator(pulumi.ComponentResource):
+class GpuOperator(Component):
     """NVIDIA's GPU operator, in a namespace that admits privileged pods: its DaemonSets reach into the host."""
+
+    CHILDREN = {"namespace": _helm.NAMESPACE, "release": _helm.RELEASE}
 
     release: Release
     """The Helm release. GPU workloads depend on it, so that they go first."""
 
     def __init__(self, name: str, args: GpuOperatorArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        model = checked(_GpuOperator, args, "GpuOperator", name)
-        super().__init__("eks-llm:index:GpuOperator", name, component_inputs(model, GpuOperatorSettings), opts)
+        model = GpuOperator.checked(_GpuOperator, args, name)
+        super().__init__(
+            "eks-llm:index:GpuOperator", name, component_inputs(model, GpuOperatorSettings), opts, model.customize
+        )
         values = gpu_operator_values(model.ami_type.facts, model.mig, model.service_monitors)
-        own = namespace(f"{name}-namespace", NAMESPACE, PodSecurity.PRIVILEGED, self)
+        self.namespace = own = namespace(f"{name}-namespace", NAMESPACE, PodSecurity.PRIVILEGED, self)
         self.release = release(f"{name}-release", "gpu-operator", own.metadata.name, values, parent=self)
         self.register_outputs({})

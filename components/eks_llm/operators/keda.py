@@ -5,9 +5,11 @@ from typing import Any, NotRequired, TypedDict
 import pulumi
 from pulumi_kubernetes.helm.v3 import Release
 
+from ..core.component import Component
+from ..core.customize import Customize
 from ..core.model import Model, component_inputs
-from ..core.names import checked
 from ..sizing.needs import Context, Needs, answers
+from . import _helm
 from ._helm import PodSecurity, chart_needs, namespace, release
 
 NAMESPACE = "keda"
@@ -22,6 +24,8 @@ changelog."""
 class KedaArgs(TypedDict):
     service_monitors: NotRequired[bool]
     """Let Prometheus scrape KEDA. Default true; needs the CRD ServiceMonitor, which `Monitoring` installs."""
+    customize: NotRequired[Customize]
+    """Properties to merge into child resources, by the child's name: docs/reference/components.md. Default: none."""
 
 
 class KedaSettings(Model):
@@ -29,7 +33,7 @@ class KedaSettings(Model):
 
 
 class _Keda(KedaSettings):
-    pass
+    customize: Customize = {}
 
 
 # Builders -----------------------------------------------------------------------------------------------------------
@@ -66,16 +70,18 @@ def needs(_name: str, settings: KedaSettings, _context: Context) -> Needs:
 
 
 @answers(KedaSettings, needs)
-class Keda(pulumi.ComponentResource):
+class Keda(Component):
     """KEDA, in a namespace that admits only restricted pods. ScaledObjects depend on `release`."""
+
+    CHILDREN = {"namespace": _helm.NAMESPACE, "release": _helm.RELEASE}
 
     release: Release
     """The Helm release. What uses KEDA's custom resources depends on it, so that it goes first."""
 
     def __init__(self, name: str, args: KedaArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        model = checked(_Keda, args, "Keda", name)
-        super().__init__("eks-llm:index:Keda", name, component_inputs(model, KedaSettings), opts)
+        model = Keda.checked(_Keda, args, name)
+        super().__init__("eks-llm:index:Keda", name, component_inputs(model, KedaSettings), opts, model.customize)
         values = keda_values(model.service_monitors)
-        own = namespace(f"{name}-namespace", NAMESPACE, PodSecurity.RESTRICTED, self)
+        self.namespace = own = namespace(f"{name}-namespace", NAMESPACE, PodSecurity.RESTRICTED, self)
         self.release = release(f"{name}-release", "keda", own.metadata.name, values, parent=self)
         self.register_outputs({})

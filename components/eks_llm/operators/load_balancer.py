@@ -8,10 +8,12 @@ import pulumi_kubernetes as k8s
 from pulumi_kubernetes.helm.v3 import Release
 
 from ..catalog.charts import CHARTS, KUBECTL_IMAGE, LOAD_BALANCER_POLICY
+from ..core.component import Child, Component
+from ..core.customize import Customize
 from ..core.identity import policy
 from ..core.model import In, Model, component_inputs
-from ..core.names import checked
 from ..sizing.needs import Artifact, Context, Needs, answers, permissions
+from . import _helm, _identity
 from ._helm import chart_needs, release
 from ._identity import pod_identity
 
@@ -32,6 +34,8 @@ class LoadBalancerControllerArgs(TypedDict):
     """Id of the cluster's VPC, for the same reason."""
     service_monitors: NotRequired[bool]
     """Let Prometheus scrape the controller. Default true; needs the CRD ServiceMonitor, which `Monitoring` installs."""
+    customize: NotRequired[Customize]
+    """Properties to merge into child resources, by the child's name: docs/reference/components.md. Default: none."""
 
 
 class LoadBalancerControllerSettings(Model):
@@ -42,6 +46,7 @@ class _LoadBalancerController(LoadBalancerControllerSettings):
     cluster_name: In[str]
     region: In[str]
     vpc_id: In[str]
+    customize: Customize = {}
 
 
 # Builders -----------------------------------------------------------------------------------------------------------
@@ -135,35 +140,54 @@ def needs(_name: str, settings: LoadBalancerControllerSettings, context: Context
 
 
 @answers(LoadBalancerControllerSettings, needs)
-class LoadBalancerController(pulumi.ComponentResource):
+class LoadBalancerController(Component):
     """The AWS load balancer controller, with the IAM policy that its project publishes.
 
     Helm never upgrades this chart's CRDs, and no chart of their own exists; a Job applies them before the release. It
     reads them from the project's repository, as the nodes read images. It needs the add-on eks-pod-identity-agent.
     """
 
+    CHILDREN = {
+        **_identity.CHILDREN,
+        "crd_account": Child(k8s.core.v1.ServiceAccount, "crds", "account of the Job that applies the CRDs"),
+        "crd_role": Child(k8s.rbac.v1.ClusterRole, "crds", "what that Job may do"),
+        "crd_binding": Child(k8s.rbac.v1.ClusterRoleBinding, "crds", "whose that role is"),
+        "crd_job": Child(k8s.batch.v1.Job, "crds", "the Job that applies the CRDs"),
+        "release": _helm.RELEASE,
+    }
+
     release: Release
     """The Helm release. Ingresses, Gateways and Services of type LoadBalancer depend on it: only the controller removes
     their load balancers, and a load balancer that stays keeps the VPC from being deleted."""
 
     def __init__(self, name: str, args: LoadBalancerControllerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        model = checked(_LoadBalancerController, args, "LoadBalancerController", name)
-        told = component_inputs(model, LoadBalancerControllerSettings)
-        super().__init__("eks-llm:index:LoadBalancerController", name, told, opts)
+        model = LoadBalancerController.checked(_LoadBalancerController, args, name)
+        super().__init__(
+            "eks-llm:index:LoadBalancerController",
+            name,
+            component_inputs(model, LoadBalancerControllerSettings),
+            opts,
+            model.customize,
+        )
         values = controller_values(model.cluster_name, model.region, model.vpc_id, model.service_monitors)
         allowed = policy(*LOAD_BALANCER_POLICY)
         identity = pod_identity(name, model.cluster_name, NAMESPACE, SERVICE_ACCOUNT, policy=allowed, parent=self)
-        crds = self._apply_crds(name)
-        self.release = release(f"{name}-release", CHART, NAMESPACE, values, parent=self, depends_on=[*identity, crds])
+        self.role, self.permissions, self.identity = identity.role, identity.permissions, identity.association
+        self.crd_job = crds = self._apply_crds(name)
+        self.release = release(
+            f"{name}-release", CHART, NAMESPACE, values, parent=self, depends_on=[*identity.before_pods, crds]
+        )
         self.register_outputs({})
 
     def _apply_crds(self, name: str) -> k8s.batch.v1.Job:
         here = pulumi.ResourceOptions(parent=self)
-        account = k8s.core.v1.ServiceAccount(
+        self.crd_account = account = k8s.core.v1.ServiceAccount(
             f"{name}-crds", metadata={"name": CRD_ACCOUNT, "namespace": NAMESPACE}, opts=here
         )
-        role = k8s.rbac.v1.ClusterRole(f"{name}-crds", metadata={"name": CRD_ACCOUNT}, rules=crd_rules(), opts=here)
-        binding = k8s.rbac.v1.ClusterRoleBinding(
+        self.crd_role = role = k8s.rbac.v1.ClusterRole(
+            f"{name}-crds", metadata={"name": CRD_ACCOUNT}, rules=crd_rules(), opts=here
+        )
+        self.crd_binding = binding = k8s.rbac.v1.ClusterRoleBinding(
             f"{name}-crds",
             metadata={"name": CRD_ACCOUNT},
             role_ref={"api_group": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": CRD_ACCOUNT},

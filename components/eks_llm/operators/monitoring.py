@@ -10,8 +10,10 @@ import pulumi_kubernetes as k8s
 from pulumi_kubernetes.helm.v3 import Release
 from pydantic import AwareDatetime, Field, field_validator
 
+from ..core.component import Child, Component
+from ..core.customize import Customize
 from ..core.model import In, Model, component_inputs
-from ..core.names import Namespace, checked
+from ..core.names import Namespace
 from ..core.quantities import Size
 from ..observe import custom_resource_states
 from ..observe.dashboards import sidecar
@@ -25,6 +27,7 @@ from ..observe.platform_rules import platform_rules
 from ..observe.rules import RUNBOOKS
 from ..sizing.needs import Context, Needs, answers, total
 from ..sizing.stack import Charge
+from . import _helm
 from ._helm import PodSecurity, chart_needs, namespace, release
 
 NAMESPACE = "monitoring"
@@ -71,6 +74,8 @@ class MonitoringArgs(TypedDict):
     capacity_blocks: NotRequired[dict[str, str]]
     """Pools and when their capacity block ends, e.g. `2026-12-14T11:30:00Z`, which becomes an alert ahead of it.
     Default: none."""
+    customize: NotRequired[Customize]
+    """Properties to merge into child resources, by the child's name: docs/reference/components.md. Default: none."""
 
 
 class MonitoringSettings(Model):
@@ -108,6 +113,7 @@ class MonitoringSettings(Model):
 class _Monitoring(MonitoringSettings):
     grafana_admin_password: In[str]
     capacity_blocks: dict[str, AwareDatetime] = {}
+    customize: Customize = {}
 
 
 # Builders -----------------------------------------------------------------------------------------------------------
@@ -247,7 +253,7 @@ def needs(_name: str, settings: MonitoringSettings, _context: Context) -> Needs:
 
 
 @answers(MonitoringSettings, needs)
-class Monitoring(pulumi.ComponentResource):
+class Monitoring(Component):
     """kube-prometheus-stack in the namespace `monitoring`, which admits privileged pods for node-exporter.
 
     The CRDs are a release of their own. The stack's chart installs them once and never upgrades them; its upgrade job
@@ -255,24 +261,52 @@ class Monitoring(pulumi.ComponentResource):
     ordinary objects, so Helm upgrades them, before the operator that needs them.
     """
 
+    CHILDREN = {
+        "namespace": _helm.NAMESPACE,
+        "storage_class": Child(
+            k8s.storage.v1.StorageClass, "storage", "class of the volumes", {"metadata.name": "claims name it"}
+        ),
+        "grafana_secret": Child(
+            k8s.core.v1.Secret,
+            "grafana-admin",
+            "Grafana's password",
+            {"metadata.name": "Grafana reads it by name", "string_data": "set grafana_admin_password"},
+        ),
+        "crds": replace(_helm.RELEASE, name="crds", what="the release of the Prometheus operator's CRDs"),
+        "release": _helm.RELEASE,
+        "alerts": Child(
+            k8s.apiextensions.CustomResource,
+            "alerts",
+            "alerts of the platform",
+            {"spec.groups": "add a rule of your own"},
+        ),
+        "dashboards": Child(
+            k8s.core.v1.ConfigMap, "dashboard-*", "dashboards, by name", {"data": "add a ConfigMap of your own"}
+        ),
+    }
+
     release: Release
     """The Helm release. What makes monitors, rules or dashboards depends on it, so that it goes first."""
     prometheus_url: pulumi.Output[str]
     """Where pods of the cluster query Prometheus. Known at preview, and depends on the release."""
 
     def __init__(self, name: str, args: MonitoringArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        model = checked(_Monitoring, args, "Monitoring", name)
-        super().__init__("eks-llm:index:Monitoring", name, component_inputs(model, MonitoringSettings), opts)
+        model = Monitoring.checked(_Monitoring, args, name)
+        super().__init__(
+            "eks-llm:index:Monitoring", name, component_inputs(model, MonitoringSettings), opts, model.customize
+        )
         here = pulumi.ResourceOptions(parent=self)
-        own = namespace(f"{name}-namespace", NAMESPACE, PodSecurity.PRIVILEGED, self)
-        storage = k8s.storage.v1.StorageClass(f"{name}-storage", **storage_class(), opts=here)
-        admin = k8s.core.v1.Secret(
+        self.namespace = own = namespace(f"{name}-namespace", NAMESPACE, PodSecurity.PRIVILEGED, self)
+        self.storage_class = storage = k8s.storage.v1.StorageClass(f"{name}-storage", **storage_class(), opts=here)
+        self.grafana_secret = admin = k8s.core.v1.Secret(
             f"{name}-grafana-admin",
             metadata={"name": GRAFANA_SECRET, "namespace": own.metadata.name},
             string_data={"admin-user": "admin", "admin-password": pulumi.Output.secret(model.grafana_admin_password)},
             opts=here,
         )
-        crds = release(f"{name}-crds", "prometheus-operator-crds", own.metadata.name, crd_values(), parent=self)
+        self.crds = crds = release(
+            f"{name}-crds", "prometheus-operator-crds", own.metadata.name, crd_values(), parent=self
+        )
         self.release = release(
             f"{name}-release",
             "kube-prometheus-stack",
@@ -282,7 +316,7 @@ class Monitoring(pulumi.ComponentResource):
             depends_on=[storage, admin, crds],
         )
         rule = platform_rules(NAMESPACE, capacity_blocks=model.capacity_blocks, runbooks=model.runbooks)
-        k8s.apiextensions.CustomResource(
+        self.alerts = k8s.apiextensions.CustomResource(
             f"{name}-alerts",
             api_version=rule["apiVersion"],
             kind=rule["kind"],
@@ -290,11 +324,13 @@ class Monitoring(pulumi.ComponentResource):
             spec=rule["spec"],
             opts=pulumi.ResourceOptions(parent=self, depends_on=[self.release, crds]),
         )
-        for board, config_map in dashboards(model.runbooks).items():
-            k8s.core.v1.ConfigMap(
+        self.dashboards = {
+            board: k8s.core.v1.ConfigMap(
                 f"{name}-dashboard-{board}",
                 **config_map,
                 opts=pulumi.ResourceOptions(parent=self, depends_on=[own]),
             )
+            for board, config_map in dashboards(model.runbooks).items()
+        }
         self.prometheus_url = self.release.name.apply(lambda _: PROMETHEUS_URL)
         self.register_outputs({"prometheusUrl": self.prometheus_url})

@@ -8,12 +8,14 @@ from pulumi_kubernetes.helm.v3 import Release
 from pydantic import field_validator
 
 from ..catalog.charts import CLUSTER_AUTOSCALER
+from ..core.component import Component
+from ..core.customize import Customize
 from ..core.identity import policy
 from ..core.model import In, Model, component_inputs
-from ..core.names import checked
 from ..core.quantities import Duration
 from ..core.timing import provision
 from ..sizing.needs import Context, Needs, answers, permissions
+from . import _helm, _identity
 from ._helm import chart_needs, release
 from ._identity import pod_identity
 
@@ -44,6 +46,8 @@ class NodeAutoscalerArgs(TypedDict):
     wait before they give up a replica: the reference program takes the longest of those windows."""
     service_monitors: NotRequired[bool]
     """Let Prometheus scrape the autoscaler. Default true; needs the CRD ServiceMonitor, which `Monitoring` installs."""
+    customize: NotRequired[Customize]
+    """Properties to merge into child resources, by the child's name: docs/reference/components.md. Default: none."""
 
 
 class NodeAutoscalerSettings(Model):
@@ -56,6 +60,7 @@ class _NodeAutoscaler(NodeAutoscalerSettings):
     cluster_name: In[str]
     region: In[str]
     kubernetes_version: str
+    customize: Customize = {}
 
     @field_validator("kubernetes_version")
     @classmethod
@@ -145,21 +150,28 @@ def needs(_name: str, settings: NodeAutoscalerSettings, context: Context) -> Nee
 
 
 @answers(NodeAutoscalerSettings, needs)
-class NodeAutoscaler(pulumi.ComponentResource):
+class NodeAutoscaler(Component):
     """cluster-autoscaler, with a role that may resize only this cluster's node groups.
 
     It needs the add-on eks-pod-identity-agent, and on the GPU pools the label `k8s.amazonaws.com/accelerator`: by it
     the autoscaler waits until a new node offers its GPUs, instead of adding a second one.
     """
 
+    CHILDREN = {**_identity.CHILDREN, "release": _helm.RELEASE}
+
     release: Release
     """The Helm release."""
 
     def __init__(self, name: str, args: NodeAutoscalerArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        model = checked(_NodeAutoscaler, args, "NodeAutoscaler", name)
-        super().__init__("eks-llm:index:NodeAutoscaler", name, component_inputs(model, NodeAutoscalerSettings), opts)
+        model = NodeAutoscaler.checked(_NodeAutoscaler, args, name)
+        super().__init__(
+            "eks-llm:index:NodeAutoscaler", name, component_inputs(model, NodeAutoscalerSettings), opts, model.customize
+        )
         values = autoscaler_values(model, model.kubernetes_version, model.cluster_name, model.region)
         allowed = pulumi.Output.from_input(model.cluster_name).apply(autoscaler_policy)
         identity = pod_identity(name, model.cluster_name, NAMESPACE, SERVICE_ACCOUNT, policy=allowed, parent=self)
-        self.release = release(f"{name}-release", CHART, NAMESPACE, values, parent=self, depends_on=identity)
+        self.role, self.permissions, self.identity = identity.role, identity.permissions, identity.association
+        self.release = release(
+            f"{name}-release", CHART, NAMESPACE, values, parent=self, depends_on=identity.before_pods
+        )
         self.register_outputs({})

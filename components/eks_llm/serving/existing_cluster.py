@@ -11,8 +11,10 @@ import pulumi_kubernetes as k8s
 from pydantic import AfterValidator, Field, field_validator
 
 from ..catalog.instances import INSTANCES, InstanceType
+from ..core.component import Child, Component
+from ..core.customize import Customize
 from ..core.model import In, Model, component_inputs
-from ..core.names import Name, Namespace, checked
+from ..core.names import Name, Namespace
 from ..core.problems import InvalidArgs, Problem, nearest
 from ..sizing.needs import Context, Needs, answers
 from ..sizing.stack import EXISTING, Pool
@@ -43,6 +45,8 @@ class ExistingClusterArgs(TypedDict):
     """Namespace that is made for the services. Pods use hostPath, so it admits privileged ones. Default `inference`."""
     monitoring_namespace: NotRequired[str]
     """Namespace of the cluster's Prometheus, whose pods may scrape the services. Default `monitoring`."""
+    customize: NotRequired[Customize]
+    """Properties to merge into child resources, by the child's name: docs/reference/components.md. Default: none."""
 
 
 # Models -------------------------------------------------------------------------------------------------------------
@@ -89,6 +93,7 @@ class ExistingClusterInputs(ExistingClusterSettings):
 class _ExistingCluster(ExistingClusterInputs):
     kubeconfig: In[str]
     identity: str
+    customize: Customize = {}
 
 
 # Builders -----------------------------------------------------------------------------------------------------------
@@ -117,15 +122,21 @@ def needs(_name: str, settings: ExistingClusterInputs, _context: Context) -> Nee
 
 
 @answers(ExistingClusterInputs, needs)
-class ExistingCluster(pulumi.ComponentResource):
+class ExistingCluster(Component):
     """The provider for a cluster that exists, and what tools need to know of its nodes to size services."""
+
+    CHILDREN = {
+        "kubernetes": Child(k8s.Provider, "kubernetes", "the Kubernetes provider", {"kubeconfig": "set kubeconfig"})
+    }
 
     kubernetes: k8s.Provider
     """The Kubernetes provider; it knows no other kubeconfig than the one that was given."""
 
     def __init__(self, name: str, args: ExistingClusterArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        model = checked(_ExistingCluster, args, "ExistingCluster", name)
-        super().__init__("eks-llm:index:ExistingCluster", name, component_inputs(model, ExistingClusterInputs), opts)
+        model = ExistingCluster.checked(_ExistingCluster, args, name)
+        super().__init__(
+            "eks-llm:index:ExistingCluster", name, component_inputs(model, ExistingClusterInputs), opts, model.customize
+        )
         self.kubernetes = k8s.Provider(
             f"{name}-kubernetes",
             kubeconfig=pulumi.Output.secret(model.kubeconfig).apply(lambda text: chosen(text, name)),

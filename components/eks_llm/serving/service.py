@@ -6,7 +6,7 @@ from dataclasses import replace
 from enum import Enum
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict, cast
+from typing import Any, NotRequired, TypedDict, TypeVar, cast
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -17,9 +17,11 @@ from ..catalog.images import IMAGES
 from ..catalog.instances import GPUS, INSTANCES
 from ..catalog.models import MODELS, ModelShape
 from ..catalog.quantization import QUANTIZATIONS
+from ..core.component import Component
+from ..core.customize import Customize
 from ..core.faults import Fault, Faults
 from ..core.model import In, Model, component_inputs
-from ..core.names import Name, Namespace, checked
+from ..core.names import Name, Namespace
 from ..core.problems import InvalidArgs, Problem, nearest
 from ..core.quantities import Duration
 from ..core.s3 import uri_problem
@@ -27,13 +29,16 @@ from ..core.timing import drain, start
 from ..observe.dashboards.grafana import dashboard
 from ..observe.dashboards.service import service as service_board
 from ..observe.dashboards.sidecar import config_map as dashboard_config_map
+from ..observe.metrics import SERVICE_LABEL
 from ..observe.rules import RUNBOOKS
 from ..observe.service_rules import service_rules
 from ..sizing import memory, parallelism, replica, validity
 from ..sizing.needs import Context, Needs, answers
 from ..sizing.weights import weights_gib
 from . import openai, triton
+from .children import CHILDREN
 from .demand import doubts, flows, images, policy, sized
+from .endpoint import Endpoint, SecretKey
 from .engine import (
     Engine,
     EngineArgs,
@@ -54,7 +59,6 @@ from .scaling import Scaling, ScalingArgs, scaled_object
 from .targets import Targets, targets
 from .workload import (
     HIGHEST_PRIORITY,
-    HTTP_PORT,
     Server,
     Workload,
     config_map,
@@ -69,6 +73,8 @@ from .workload import (
     service_account,
     share,
 )
+
+R = TypeVar("R", bound=pulumi.Resource)
 
 # Arguments ----------------------------------------------------------------------------------------------------------
 
@@ -149,6 +155,8 @@ class InferenceServiceArgs(TypedDict):
     model_repository: NotRequired[dict[str, str]]
     """Triton's model repository as text by path, e.g. `llm/config.pbtxt`; `triton.read_model_repository` reads one.
     Default: the one that comes with this package."""
+    customize: NotRequired[Customize]
+    """Properties to merge into child resources, by the child's name: docs/reference/components.md. Default: none."""
 
 
 class ServiceSettings(Model):
@@ -315,6 +323,7 @@ class _InferenceService(ServiceInputs):
     runbooks: str = RUNBOOKS
     api_key: In[str] | None = None
     model_repository: dict[str, str] = {}
+    customize: Customize = {}
 
     @model_validator(mode="before")
     @classmethod
@@ -433,6 +442,25 @@ def workload(name: str, model: _InferenceService) -> tuple[Workload, dict[str, d
     return work, mounted
 
 
+def endpoint(work: Workload, model: _InferenceService) -> Endpoint:
+    """What the service offers."""
+    server = work.server
+    return Endpoint(
+        namespace=work.namespace,
+        name=work.name,
+        pods_name=work.pods_name,
+        protocols=("openai",) if model.runtime is Runtime.OPENAI else ("open-inference",),
+        ports={port: server.ports[port] for port in server.serving_ports},
+        metrics_ports={port: server.ports[port] for port in server.metrics_ports},
+        models=(work.name, *model.engine.lora_adapters),
+        pod_labels=work.selector,
+        metric_labels={"namespace": work.namespace, SERVICE_LABEL: work.name},
+        drain_s=work.drain.grace,
+        client_namespaces=tuple(work.client_namespaces),
+        api_key=None if model.api_key is None else SecretKey(openai.secret_name(work.name), openai.API_KEY),
+    )
+
+
 # Needs --------------------------------------------------------------------------------------------------------------
 
 
@@ -465,49 +493,63 @@ def _on(settings: ServiceInputs, instance_type: str) -> _InferenceService:
 
 
 @answers(ServiceInputs, needs)
-class InferenceService(pulumi.ComponentResource):
+class InferenceService(Component):
     """A model on a GPU node pool. All objects are named like the service, in a namespace that exists.
 
     Pass `depends_on` the releases of KEDA and of the Prometheus operator: they own the custom resources used here.
     """
 
+    CHILDREN = CHILDREN
+
     url: pulumi.Output[str]
     """HTTP address inside the cluster. Callers need the label `eks-llm.dev/client: "true"` or an admitted namespace."""
 
     def __init__(self, name: str, args: InferenceServiceArgs, opts: pulumi.ResourceOptions | None = None) -> None:
-        model = checked(_InferenceService, args, "InferenceService", name)
+        model = InferenceService.checked(_InferenceService, args, name)
         if problem := model.adapter_problem(name):
             raise InvalidArgs(f'InferenceService "{name}"', [Problem("engine.lora_adapters", problem)])
-        super().__init__("eks-llm:index:InferenceService", name, component_inputs(model, ServiceInputs), opts)
+        super().__init__(
+            "eks-llm:index:InferenceService", name, component_inputs(model, ServiceInputs), opts, model.customize
+        )
         work, mounted = workload(name, model)
 
-        def add(part: str, type_: Any, manifest: dict[str, Any], *after: pulumi.Resource) -> Any:
+        def add(part: str, kind: type[R], manifest: dict[str, Any], *after: pulumi.Resource) -> R:
             # The classes take snake_case at the top, and the manifest's own keys below.
             content = {re.sub("(?=[A-Z])", "_", key).lower(): value for key, value in manifest.items()}
-            return type_(f"{name}-{part}", **content, opts=pulumi.ResourceOptions(parent=self, depends_on=list(after)))
+            return kind(f"{name}-{part}", **content, opts=pulumi.ResourceOptions(parent=self, depends_on=list(after)))
 
         custom = k8s.apiextensions.CustomResource
-        account = add("account", k8s.core.v1.ServiceAccount, service_account(work))
-        maps = [add(part, k8s.core.v1.ConfigMap, config_map(work, part, data)) for part, data in mounted.items()]
+        self.service_account = add("account", k8s.core.v1.ServiceAccount, service_account(work))
+        self.config_maps = {
+            part: add(part, k8s.core.v1.ConfigMap, config_map(work, part, data)) for part, data in mounted.items()
+        }
+        self.api_key_secret: k8s.core.v1.Secret | None = None
+        self.priority_class: k8s.scheduling.v1.PriorityClass | None = None
+        needed: list[pulumi.Resource] = [self.service_account, *self.config_maps.values()]
         if model.api_key is not None:
-            maps.append(add("api-key", k8s.core.v1.Secret, openai.secret(work, model.api_key)))
+            self.api_key_secret = add("api-key", k8s.core.v1.Secret, openai.secret(work, model.api_key))
+            needed.append(self.api_key_secret)
         # The policy comes before the pods, so that none is ever open.
-        policy = add("network-policy", k8s.networking.v1.NetworkPolicy, network_policy(work))
-        needed = [account, policy, *maps]
+        self.network_policy = add("network-policy", k8s.networking.v1.NetworkPolicy, network_policy(work))
+        needed.append(self.network_policy)
         if work.priority:
-            needed.append(add("priority", k8s.scheduling.v1.PriorityClass, priority_class(work)))
-        pods = add("deployment", k8s.apps.v1.Deployment, deployment(work), *needed)
+            self.priority_class = add("priority", k8s.scheduling.v1.PriorityClass, priority_class(work))
+            needed.append(self.priority_class)
+        self.deployment = pods = add("deployment", k8s.apps.v1.Deployment, deployment(work), *needed)
         # Pulumi waits until a Service has endpoints, and gives up long before a pod has loaded its model.
-        add("service", k8s.core.v1.Service, service(work), pods)
-        add("pods", k8s.core.v1.Service, service(work, headless=True), pods)
-        add("disruption-budget", k8s.policy.v1.PodDisruptionBudget, disruption_budget(work))
-        monitor = add("pod-monitor", custom, pod_monitor(work))
+        self.service = add("service", k8s.core.v1.Service, service(work), pods)
+        self.headless_service = add("pods", k8s.core.v1.Service, service(work, headless=True), pods)
+        self.disruption_budget = add("disruption-budget", k8s.policy.v1.PodDisruptionBudget, disruption_budget(work))
+        self.pod_monitor = monitor = add("pod-monitor", custom, pod_monitor(work))
         in_flight = model.targets(model.instance_type).in_flight
-        add("scaler", custom, scaled_object(work, model.scaling, in_flight, model.prometheus_url), pods, monitor)
+        scaled = scaled_object(work, model.scaling, in_flight, model.prometheus_url)
+        self.scaled_object = add("scaler", custom, scaled, pods, monitor)
         seen = watched(work, model.slo, model.scaling, in_flight, model.usd_per_gpu_hour)
-        add("alerts", custom, service_rules(seen, work.metadata(), model.runbooks))
+        self.alerts = add("alerts", custom, service_rules(seen, work.metadata(), model.runbooks))
         board = dashboard_config_map(work.metadata(f"{name}-dashboard"), dashboard(service_board(seen), model.runbooks))
-        add("dashboard", k8s.core.v1.ConfigMap, board)
+        self.dashboard = add("dashboard", k8s.core.v1.ConfigMap, board)
 
-        self.url = pulumi.Output.from_input(f"http://{name}.{model.namespace}.svc:{HTTP_PORT}")
-        self.register_outputs({"url": self.url})
+        self.endpoint = endpoint(work, model)
+        """What the service offers: names, ports, protocols, models, and who may call."""
+        self.url = pulumi.Output.from_input(self.endpoint.url)
+        self.register_outputs({"url": self.url, "endpoint": self.endpoint.as_json()})

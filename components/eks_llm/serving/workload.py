@@ -15,11 +15,10 @@ from ..catalog.images import Image
 from ..catalog.instances import GPUS, INSTANCES
 from ..core.placement import GPU_RESOURCE, NVME_MOUNT, gpu_toleration, node_selector
 from ..core.timing import LIVENESS, READINESS, Drain, Start, startup, update_limit
+from .endpoint import CLIENT_LABEL
 from .fetch import cache_path, init_container, weights_path
 
 HTTP_PORT = 8000
-CLIENT_LABEL = "eks-llm.dev/client"
-"""Pods with this label set to `true` may call every service, from any namespace."""
 CONFIG_HASH = "eks-llm.dev/config-hash"
 ENGINE_CONFIG = "/etc/eks-llm/engine.json"
 CACHE_MOUNT = "/cache"
@@ -116,6 +115,11 @@ class Workload:
     def selector(self) -> dict[str, str]:
         """Labels that tell this service's pods from all others. Immutable in a Deployment."""
         return {"app.kubernetes.io/name": self.name, "app.kubernetes.io/component": "inference"}
+
+    @property
+    def pods_name(self) -> str:
+        """Name of the headless Service."""
+        return f"{self.name}-pods"
 
     @property
     def labels(self) -> dict[str, str]:
@@ -312,7 +316,7 @@ def service(work: Workload, headless: bool = False) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": work.metadata(f"{work.name}-pods" if headless else None),
+        "metadata": work.metadata(work.pods_name if headless else None),
         "spec": {"selector": work.selector, "ports": ports, **({"clusterIP": "None"} if headless else {})},
     }
 
