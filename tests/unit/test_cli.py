@@ -42,7 +42,7 @@ def programs_of_the_readme() -> list[str]:
 
 
 def test_the_first_program_of_the_readme(tmp_path: Path) -> None:
-    project, stack, program, _ = programs_of_the_readme()
+    project, stack, program, *_ = programs_of_the_readme()
     for name, content in (("Pulumi.yaml", project), ("Pulumi.dev.yaml", stack), ("__main__.py", program)):
         (tmp_path / name).write_text(content)
     done = eks_llm("plan", "dev", cwd=tmp_path, COLUMNS="120")

@@ -57,7 +57,7 @@ def test_it_names_adapters_and_the_secret_of_the_key() -> None:
     assert endpoint.api_key is not None
     assert secret["metadata"]["name"] == endpoint.api_key.name
     variables = recording.one("Deployment").inputs["spec"]["template"]["spec"]["containers"][0]["env"]
-    (reference,) = [item["valueFrom"]["secretKeyRef"] for item in variables if item["name"] == "VLLM_API_KEY"]
+    (reference,) = [item["valueFrom"]["secretKeyRef"] for item in variables if item["name"] == "EKS_LLM_API_KEYS"]
     assert reference == {"name": endpoint.api_key.name, "key": endpoint.api_key.key}
 
 
