@@ -30,7 +30,7 @@ from embedded.api import Api, Manifest
 from embedded.controlplane import ControlPlane
 from embedded.keda import listens
 from embedded.platform import Platform
-from embedded.process import Process, gone, pid_of
+from embedded.process import PATIENCE, Process, gone, pid_of
 from embedded.prometheus import Prometheus
 from tests.cluster.planes import FAST
 from tests.cluster.service import NAME, inference_service
@@ -142,7 +142,8 @@ class Faults:
     def say(self, pod: int, text: str, path: str = "/metrics") -> None:
         """Has the pod of this age report `text` from now on."""
         url = f"http://{loopback(self.pods()[pod]['status']['podIP'])}:8000{path}"
-        urllib.request.urlopen(urllib.request.Request(url, text.encode(), method="PUT"), timeout=5).close()
+        request = urllib.request.Request(url, text.encode(), method="PUT")
+        urllib.request.urlopen(request, timeout=PATIENCE).close()  # pods get what a busy machine has left over
 
     def load(self, requests: float) -> None:
         """All requests are the first pod's; the others have none."""
@@ -184,7 +185,7 @@ class Faults:
         near = urllib.request.build_opener(
             urllib.request.HTTPSHandler(context=context), urllib.request.ProxyHandler({})
         )
-        with near.open(f"https://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        with near.open(f"https://127.0.0.1:{port}/metrics", timeout=60) as answer:
             scrape = answer.read().decode()
 
         def total(name: str) -> float:

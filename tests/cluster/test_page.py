@@ -325,7 +325,7 @@ def test_a_server_that_has_ended(browser: Browser, recorded: dict[str, Any]) -> 
 
 
 def ask(server: Server, path: str, method: str = "GET", host: str = "") -> tuple[int, dict[str, str], bytes]:
-    connection = HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
+    connection = HTTPConnection("127.0.0.1", server.server_address[1], timeout=60)
     connection.request(method, path, headers={"Host": host} if host else {})
     answer = connection.getresponse()
     found = answer.status, dict(answer.headers), answer.read()

@@ -82,7 +82,7 @@ def exporter(namespace: str) -> Manifest:
 
 
 def ask(prometheus: Prometheus, path: str) -> Any:
-    with urllib.request.urlopen(f"{prometheus.url}{path}", timeout=5) as response:
+    with urllib.request.urlopen(f"{prometheus.url}{path}", timeout=60) as response:
         return json.load(response)["data"]
 
 

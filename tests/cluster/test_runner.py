@@ -123,7 +123,7 @@ def started(api: Api, namespace: str, count: int = 1) -> list[Manifest]:
 
 
 def get(pod: Manifest, path: str) -> str:
-    with urllib.request.urlopen(f"http://{loopback(pod['status']['podIP'])}:8000{path}", timeout=10) as response:
+    with urllib.request.urlopen(f"http://{loopback(pod['status']['podIP'])}:8000{path}", timeout=60) as response:
         return response.read().decode()
 
 
@@ -158,7 +158,7 @@ def test_a_removed_pod_finishes_its_streams(runner: PodRunner, api: Api, namespa
     apply(api, deployment(namespace, lifecycle={"preStop": {"sleep": {"seconds": 3}}}, grace=60))
     (pod,) = started(api, namespace)
     address = loopback(pod["status"]["podIP"])
-    with urllib.request.urlopen(f"http://{address}:8000/slow", timeout=10) as stream:
+    with urllib.request.urlopen(f"http://{address}:8000/slow", timeout=60) as stream:
         api.delete(deployment(namespace))
         api.wait("its end to begin", lambda: "Killing" in reasons(api, namespace))
         assert get(pod, "/") == ""  # still in preStop
@@ -314,7 +314,7 @@ def test_a_service_leads_to_ready_pods_only(runner: PodRunner, api: Api, namespa
 
     def ask() -> str:
         host, port = address(api, namespace, "server", "http")
-        with urllib.request.urlopen(f"http://{host}:{port}/env", timeout=5) as response:
+        with urllib.request.urlopen(f"http://{host}:{port}/env", timeout=60) as response:
             return json.load(response)["POD_UID"]
 
     api.wait("an answer", ask)

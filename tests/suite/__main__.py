@@ -1,6 +1,6 @@
 """`./dev test`: all checks and levels, some of them, or what a change can reach.
 
-python -m tests.suite [--cwd FOLDER] [LEVEL… | changed] [FILE…] [options of pytest]
+python -m tests.suite [--cwd FOLDER] [LEVEL… | changed [--against REVISION]] [FILE…] [options of pytest]
 """
 
 import os
@@ -14,19 +14,24 @@ from tests.suite import summary
 from tests.suite.jobs import Job, SignalledError, run
 from tests.suite.levels import CORES, LEVELS, LONGEST_FIRST, ROOT, Level
 from tests.suite.progress import Progress
-from tests.suite.selection import UsageError, chosen
+from tests.suite.reach import Reach, RevisionError, changed_files
+from tests.suite.selection import Chosen, UsageError, affected, chosen
 
 STATE = ROOT / ".local" / "test"
 """Logs and results of the last run."""
+MANY = 8
+"""Files from which on the workers of a level are worth their start."""
+AT_ONCE = max(1, CORES // 2)
+"""Levels that run side by side. Each keeps two cores busy at times, and real servers starve beside more than that."""
 
 
 def pytest(level: Level, targets: list[str], options: list[str]) -> Job:
     """A level, or the `targets` in it."""
     job = Job(level.name, [], STATE)
-    whole = not targets
+    many = not targets or len(targets) >= MANY
     job.command = [
         sys.executable, "-m", "pytest", "-p", "tests.suite.plugin", "--test-lines", str(job.lines),
-        *(level.workers if whole else ()), *(targets or [str(level.folder.relative_to(ROOT))]), *options,
+        *(level.workers if many else ()), *(targets or [str(level.folder.relative_to(ROOT))]), *options,
     ]  # fmt: skip
     return job
 
@@ -69,7 +74,7 @@ def test(jobs: list[Job]) -> int:
 
     status = 0
     try:
-        run(jobs, min(2, CORES), (lambda _: None) if alone else progress.show, over)
+        run(jobs, AT_ONCE, (lambda _: None) if alone else progress.show, over)
     except SignalledError as error:
         status = 128 + error.args[0]
         for job in jobs:
@@ -83,16 +88,34 @@ def test(jobs: list[Job]) -> int:
     return status or (1 if any(item.count("failed") for item in found) else 0)
 
 
+def of_change(arguments: list[str]) -> Chosen:
+    """What a change can reach: the quick levels at once, and a word on the others."""
+    against, options = "origin/main", list(arguments)
+    known = ["git", "rev-parse", "-q", "--verify", against]
+    if options[:1] == ["--against"]:
+        against, options = (options[1] if len(options) > 1 else ""), options[2:]
+    elif subprocess.run(known, cwd=ROOT, capture_output=True, check=False).returncode != 0:
+        against = "main"
+    wanted, left = affected(Reach.of(ROOT).tests(changed_files(ROOT, against)))
+    wanted.options = options
+    for line in left:
+        print(line)
+    return wanted
+
+
 def main(arguments: list[str]) -> int:
     cwd = Path.cwd()
     if arguments[:1] == ["--cwd"]:
         cwd, arguments = Path(arguments[1]), arguments[2:]
     try:
-        wanted = chosen(arguments, cwd)
-    except UsageError as error:
+        wanted = of_change(arguments[1:]) if arguments[:1] == ["changed"] else chosen(arguments, cwd)
+    except (UsageError, RevisionError) as error:
         print(error, file=sys.stderr)
         return 2
     jobs = {name: pytest(LEVELS[name], targets, wanted.options) for name, targets in wanted.targets.items()}
+    if not jobs:
+        print("no test depends on what has changed")
+        return 0
     if not wanted.everything:
         return test([jobs[name] for name in LONGEST_FIRST if name in jobs])
     jobs["checks"] = checks()

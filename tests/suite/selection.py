@@ -52,6 +52,25 @@ def chosen(arguments: list[str], cwd: Path) -> Chosen:
     return found
 
 
+QUICK = ("unit", "rules", "engine")
+"""Levels that a change runs at once."""
+
+
+def affected(files: list[str]) -> tuple[Chosen, list[str]]:
+    """Of test files that a change can reach: what to run, and a line with a command for each longer level."""
+    found, left = Chosen(), list[str]()
+    for name, level in LEVELS.items():
+        of_level = [file for file in files if file.startswith(f"tests/{name}/")]
+        if name in QUICK and of_level:
+            found.targets[name] = of_level
+        elif of_level:
+            all_of_it = len(of_level) == len(list(level.folder.glob("test_*.py")))
+            command = f"./dev test {name}" if all_of_it else f"./dev test {' '.join(of_level)}"
+            minutes = f", about {level.minutes:g} minutes" if all_of_it else ""
+            left.append(f"not run, though the change can reach it{minutes}: {command}")
+    return found, left
+
+
 def target_of(argument: str, cwd: Path) -> tuple[str, str] | None:
     """The level of a test file, a folder or one test (`FILE::NAME`), and its path as pytest takes it."""
     path, separator, test = argument.partition("::")
