@@ -119,6 +119,7 @@ def test_the_server_is_confined(runtime: dict[str, Any]) -> None:
     assert security["readOnlyRootFilesystem"] is True
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert spec["automountServiceAccountToken"] is False
+    assert spec["enableServiceLinks"] is False  # a Service called `vllm` would set VLLM_PORT, at which vLLM ends
 
 
 @BOTH

@@ -222,6 +222,8 @@ def pod(work: Workload) -> dict[str, Any]:
         "serviceAccountName": work.name,
         **priority,
         "automountServiceAccountToken": False,
+        # Else a Service called `vllm` gives every pod of the namespace VLLM_PORT=tcp://…, at which vLLM ends.
+        "enableServiceLinks": False,
         "nodeSelector": node_selector(work.pool),
         "tolerations": [gpu_toleration()],
         "topologySpreadConstraints": [
