@@ -8,7 +8,7 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -117,13 +117,19 @@ async def ask_at(port: int, *many: list[Any], **options: Any) -> list[Result]:
 
 
 @contextlib.asynccontextmanager
-async def streaming(port: int, *many: list[Any]) -> AsyncIterator[list[Result]]:
-    """Streams over one connection, each of which has begun; when the block is left, all have ended."""
+async def streaming(
+    port: int, *many: list[Any], begun: Callable[[Iterable[object]], bool] = all
+) -> AsyncIterator[list[Result]]:
+    """Streams over one connection; when the block is left, all have ended.
+
+    `begun`: `all` or `any` of them, before the block. An engine that runs fewer at a time has ended the first ones by
+    the time the last has begun.
+    """
     seen = [Result() for _ in many]
     async with grpc_aio.InferenceServerClient(f"127.0.0.1:{port}") as client:
         asked = [asyncio.ensure_future(ask(client, inputs, into=one)) for inputs, one in zip(many, seen, strict=True)]
         async with asyncio.timeout(BUSY_MACHINE):
-            while not all(one.pieces or one.error for one in seen):
+            while not begun(one.pieces or one.error for one in seen):
                 await asyncio.sleep(0.005)
         yield seen
         async with asyncio.timeout(BUSY_MACHINE):

@@ -2,8 +2,9 @@
 
 # pyright: reportMissingImports=false
 
+import importlib
 import re
-import runpy
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 ROOT = Path(__file__).parents[2]
+COMPONENTS = ROOT / "components"
 BUSY_MACHINE = 120.0
 """Seconds in which whatever takes less than one on a calm machine is done on a busy one."""
 
@@ -48,7 +50,9 @@ def series(scrape: str) -> set[str]:
 
 def used(runtime: str) -> set[str]:
     """Series of a recorded scrape (tests/metrics) that queries of the components read: names of their metrics.py."""
-    written = runpy.run_path(str(ROOT / "components" / "eks_llm" / "observe" / "metrics.py")).values()
+    if str(COMPONENTS) not in sys.path:  # the servers' environment has no Pulumi, and this module needs none
+        sys.path.append(str(COMPONENTS))
+    written = vars(importlib.import_module("eks_llm.observe.metrics")).values()
     names = {name for name in written if isinstance(name, str) and re.match(r"(vllm:|nv_|http_)", name)}
     recorded = series((ROOT / "tests" / "metrics" / f"{runtime}.prom").read_text())
     return recorded & {*names, *(f"{name}_bucket" for name in names)}

@@ -89,10 +89,15 @@ def test_cancelling_some_streams_leaves_the_others(server: Server) -> None:
             await asyncio.gather(*leaving)
             return [result.error or str(result.usage and result.usage["completion_tokens"]) for result in staying]
 
-    before = generated(server.scrape())
-    assert asyncio.run(go()) == [str(TOKENS)] * 8
-    wait_for(lambda: idle(server))
-    assert generated(server.scrape()) - before < 16 * TOKENS, "those that left were answered to the end"
+    made: list[float] = []
+    for _ in range(5):  # a client that gets no time of a busy machine leaves too late
+        before = generated(server.scrape())
+        assert asyncio.run(go()) == [str(TOKENS)] * 8
+        wait_for(lambda: idle(server))
+        made.append(generated(server.scrape()) - before)
+        if made[-1] < 16 * TOKENS:
+            return
+    raise AssertionError(f"those that left were answered to the end: {made} tokens")
 
 
 def test_a_deadline_of_the_request_ends_it(server: Server) -> None:

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -19,12 +19,17 @@ STALL = 5
 """Seconds without a step after which an engine with requests hangs. A busy machine may hold it up for one or two."""
 
 
-def streams_while(server: Server, act: Callable[[], None], streams: int = 6) -> list[Result]:
-    """Runs streams, acts once they flow, returns what each client saw."""
+def streams_while(
+    server: Server,
+    act: Callable[[], None],
+    streams: int = 6,
+    begun: Callable[[Iterable[object]], bool] = all,
+) -> list[Result]:
+    """Runs streams, acts once `all` or `any` of them flow, returns what each client saw."""
 
     async def go() -> list[Result]:
         inputs = [tensors(**LONG, STREAM=True) for _ in range(streams)]
-        async with streaming(server.grpc, *inputs) as seen:
+        async with streaming(server.grpc, *inputs, begun=begun) as seen:
             act()
         return seen
 
@@ -40,28 +45,33 @@ def gone(server: Server) -> None:
     wait_for(ended)
 
 
-def dies(server: Server, victim: str, reason: str) -> None:
-    """Without one of its processes, the server ends all streams, one at least with the reason, and then itself."""
+def dies(server: Server, victim: str, reason: str, streams: int = 6) -> None:
+    """Without one of its processes, the server ends all streams, one at least with the reason, and then itself.
+
+    More streams than the engine runs at a time are there when it happens, however late a busy machine makes it.
+    """
     pid = server.processes(victim)[-1]
-    seen = streams_while(server, lambda: os.kill(pid, signal.SIGKILL))
-    assert all(result.error for result in seen), "every stream ends, none hangs"
+    seen = streams_while(server, lambda: os.kill(pid, signal.SIGKILL), streams, begun=any)
+    assert all(result.error or result.finish_reason for result in seen), (
+        "every stream is answered or ends with an error"
+    )
     assert any(reason in (result.error or "") for result in seen), [result.error for result in seen]
     wait_for(lambda: not server.ready())
     gone(server)
 
 
 def test_the_engine_dies(start: Callable[..., Server]) -> None:
-    dies(start(), "VLLM::EngineCore", "the engine died")
+    dies(start(engine={"max_num_seqs": 4}), "VLLM::EngineCore", "the engine died")
 
 
 @pytest.mark.ends_server
 def test_the_engine_process_dies(queueing: Server) -> None:
-    dies(queueing, "engine_process.py", "the engine process died")
+    dies(queueing, "engine_process.py", "the engine process died", streams=3)
 
 
 @pytest.mark.ends_server
 def test_a_front_end_dies(crowded: Server) -> None:
-    dies(crowded, "llm/1/model.py", "front end")
+    dies(crowded, "llm/1/model.py", "front end", streams=10)
 
 
 def test_a_hung_engine_is_found_and_a_busy_one_is_not(start: Callable[..., Server]) -> None:
