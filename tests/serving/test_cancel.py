@@ -10,11 +10,11 @@ import contextlib
 import http.client
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import tritonclient.grpc.aio as grpc_aio
 
-from tests.serving.client import ask, ask_all, responses, tensors
+from tests.serving.client import ask, ask_all, tensors
 from tests.serving.metrics import gauge, generated, wait_for
 from tests.serving.server import Server
 
@@ -38,6 +38,11 @@ def freed(server: Server, requests: int = 1) -> Iterator[None]:
     assert made < 0.9 * requests * TOKENS, f"{made:g} of {requests * TOKENS} tokens"
 
 
+async def one() -> AsyncIterator[dict[str, object]]:
+    """The request of a stream."""
+    yield {"model_name": "llm", "inputs": tensors(**LONG, STREAM=True)}
+
+
 def test_a_cancelled_grpc_stream_is_freed(server: Server) -> None:
     async def cancel_one() -> float:
         async with grpc_aio.InferenceServerClient(f"127.0.0.1:{server.grpc}") as client:
@@ -50,9 +55,6 @@ def test_a_cancelled_grpc_stream_is_freed(server: Server) -> None:
                     pass
             await asyncio.to_thread(wait_for, lambda: idle(server))
             return time.monotonic() - began
-
-    async def one():
-        yield {"model_name": "llm", "inputs": tensors(**LONG, STREAM=True)}
 
     with freed(server, requests=20):
         durations = sorted(asyncio.run(cancel_one()) for _ in range(20))
@@ -80,9 +82,9 @@ def test_cancelling_some_streams_leaves_the_others(server: Server) -> None:
         async with grpc_aio.InferenceServerClient(f"127.0.0.1:{server.grpc}") as client:
 
             async def leave_early() -> None:
-                async with contextlib.aclosing(responses(client, tensors(**LONG, STREAM=True))) as stream:
-                    async for _ in stream:
-                        break
+                stream = client.stream_infer(one())
+                await anext(aiter(stream))
+                stream.cancel()
 
             leaving = [asyncio.ensure_future(leave_early()) for _ in range(8)]
             staying = await asyncio.gather(*(ask(client, tensors(**LONG, STREAM=True)) for _ in range(8)))
