@@ -94,9 +94,9 @@ def test_prompt_tokens_that_wait_are_bounded(queueing: Server, reference: Refere
         assert "UNAVAILABLE" in error
 
 
-def test_a_higher_priority_overtakes_those_that_wait(queueing: Server) -> None:
+def test_a_higher_priority_overtakes_those_that_wait(start: Callable[..., Server]) -> None:
     """In vLLM a smaller number is served earlier."""
-    server = queueing
+    server = start(frontends=1, engine={"max_num_seqs": 1, "scheduling_policy": "priority"})
 
     def prioritised(priority: int, tokens: int = 60) -> list[Any]:
         return tensors(**LONG, MAX_TOKENS=tokens, SAMPLING_PARAMETERS={"ignore_eos": True, "priority": priority})
