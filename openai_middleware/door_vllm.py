@@ -2,6 +2,7 @@
 
 # pyright: reportMissingImports=false
 
+from collections.abc import Callable
 from typing import Any
 
 from door_requests import Model
@@ -52,3 +53,20 @@ def no_short_answers(state: Any) -> None:
 def engine_core(state: Any) -> Any:
     """The API server's client of the engine: has `client_index`, and `get_output_async`."""
     return state.engine_client.engine_core
+
+
+def when_engine_ended(state: Any, tell: Callable[[], None]) -> None:
+    """Calls `tell`, on some thread, once the server has ended its engine after SIGTERM.
+
+    vLLM then waits for its connections, and nothing tells the requests on them that no answer will come.
+    """
+    client = state.engine_client
+    shutdown = client.shutdown
+
+    def shutdown_told(*arguments: Any, **named: Any) -> None:
+        try:
+            shutdown(*arguments, **named)
+        finally:
+            tell()
+
+    client.shutdown = shutdown_told

@@ -28,6 +28,7 @@ from request_checks import VALUES, InvalidRequestError, parse_json
 logger = logging.getLogger("eks_llm.door")
 LARGE_BYTES = 65_536
 """A body of this size is parsed beside the event loop."""
+ENDED = "the server has ended before the answer was complete; repeat the request"
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -66,7 +67,9 @@ class Door:
         self._model = door_vllm.model(state, self._config)
         self._pod = Pod(self._config, core.client_index)
         self._pod.listen(core)
-        self._pod.watch(asyncio.get_running_loop(), self._lose)
+        loop = asyncio.get_running_loop()
+        self._pod.watch(loop, self._lose)
+        door_vllm.when_engine_ended(state, lambda: loop.call_soon_threadsafe(self._lose, ENDED))
         door_vllm.no_short_answers(state)
 
     async def _route(self, scope: Message, receive: Receive, send: Send) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -143,16 +144,22 @@ def engine_pid(server: OpenAIServer) -> int:
     raise AssertionError("no engine")
 
 
-def broken_stream(server: OpenAIServer) -> tuple[list[str], bool]:
-    """Events of a long stream, and whether its connection was cut before the response was complete."""
+def broken_stream(server: OpenAIServer, begun: threading.Event) -> tuple[int, list[str], bool]:
+    """Status and events of a long stream, and whether its connection was cut before the response was complete.
+
+    `begun` is set with its first event.
+    """
     asked = server.request(stream=True, max_tokens=900, ignore_eos=True)
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     connection.request("POST", "/v1/completions", asked.data, dict(asked.header_items()))
+    answer = connection.getresponse()
+    first = answer.read1()
+    begun.set()
     try:
-        text, cut = connection.getresponse().read(), False
+        rest, cut = answer.read(), False
     except http.client.IncompleteRead as error:
-        text, cut = error.partial, True
-    return text.decode().strip().split("\n\n"), cut
+        rest, cut = error.partial, True
+    return answer.status, (first + rest).decode().strip().split("\n\n"), cut
 
 
 def test_a_hung_engine_is_seen_told_and_ended(model: Path, tmp_path: Path) -> None:
@@ -160,15 +167,17 @@ def test_a_hung_engine_is_seen_told_and_ended(model: Path, tmp_path: Path) -> No
     document = engine_document(model, health={"staleSeconds": 1, "stallSeconds": 6})
     with running(tmp_path, document) as server, ThreadPoolExecutor(8) as clients:
         assert server.process
-        streams = [clients.submit(broken_stream, server) for _ in range(6)]
-        wait_for(lambda: gauge(server.get("/metrics")[1], "eks_llm_requests_in_flight") == 6, 10)
-        os.kill(engine_pid(server), signal.SIGSTOP)
+        engine, begun = engine_pid(server), threading.Event()
+        streams = [clients.submit(broken_stream, server, begun) for _ in range(6)]
+        assert begun.wait(60)
+        os.kill(engine, signal.SIGSTOP)
         stopped = time.monotonic()
         wait_for(lambda: server.get("/health")[0] == 503, 5)
         assert gauge(server.get("/metrics")[1], "eks_llm_engine_step_age_seconds") > 1
-        for stream in streams:
-            events, cut = stream.result(60)
+        answers = [stream.result(60) for stream in streams]
+        for status, events, cut in answers:
             assert "the engine hangs: no step for" in events[-1]
-            assert cut, "nobody may take the part for the whole"
+            assert cut == (status == 200), "nobody may take the part for the whole"
+        assert any(cut for _, _, cut in answers)
         server.process.wait(60)
         print(f"told and ended {time.monotonic() - stopped:.1f} s after the stop")
