@@ -20,6 +20,8 @@ TYPES = {
     504: "DeadlineExceededError",
 }
 BROKEN = "the answer broke off: the engine gave the request up; repeat it"
+ENGINE_DEAD = "EngineCore encountered an issue"
+"""How vLLM's EngineDeadError begins: another server can answer this request, so it is no error of the server's own."""
 NO_GRAMMAR = (
     "the grammar's library cannot compile it (a rule or reference that only leads to itself, or an unknown construct); "
     "the log of the engine has its words"
@@ -111,6 +113,9 @@ class Answer:
             status, reason = int(error.get("code") or 500), str(error.get("message") or "")
         except (ValueError, KeyError, TypeError, AttributeError):
             status, reason = 500, ""
-        if status >= 500 and self._structured and not self.begun:
+        if status >= 500 and self._structured and not self.begun and ENGINE_DEAD not in reason:
             status, reason = 400, NO_GRAMMAR
+        if ENGINE_DEAD in reason:
+            await self.fail(503, BROKEN, {"retry-after": "1"})
+            return
         await self.fail(status, reason or "the server failed; its log has the reason")

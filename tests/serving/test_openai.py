@@ -88,10 +88,10 @@ def test_after_the_budget_the_pod_ends_all_the_same(model: Path, tmp_path: Path)
     """The engine runs two at a time, so that no machine finishes all of them in time."""
     document = engine_document(model, frontends=1, drain={"exitTimeoutSeconds": 1}, engine={"max_num_seqs": 2})
     with running(tmp_path, document) as server, ThreadPoolExecutor(64) as clients:
-        streams = [clients.submit(server.stream, max_tokens=1000, ignore_eos=True) for _ in range(64)]
+        asked = [clients.submit(server.complete, max_tokens=1000, ignore_eos=True) for _ in range(64)]
         wait_for(lambda: gauge(server.get("/metrics")[1], "eks_llm_requests_in_flight") > 50)
         assert server.pre_stop() == 0
         end(server)
-        ends = {repr(error) for stream in streams if (error := stream.exception())}
-    assert ends, "the budget was long enough after all"
-    assert all("503" in error or "IncompleteRead" in error for error in ends), "told at once, not at their deadline"
+        statuses = {request.result()[0] for request in asked}
+    assert 503 in statuses, "the budget was long enough after all"
+    assert statuses <= {200, 503}, "told at once, and not at their deadline"
