@@ -22,12 +22,13 @@ STATE = ROOT / ".local" / "test"
 MANY = 8
 """Files from which on the workers of a level are worth their start."""
 AT_ONCE = max(1, CORES // 2)
-"""Levels that run side by side. Each keeps two cores busy at times, and real servers starve beside more than that."""
+"""Levels of servers that run side by side. Each keeps two cores busy at times, and more would starve each other; those
+that only compute run beside them and take what is left."""
 
 
 def pytest(level: Level, targets: list[str], options: list[str]) -> Job:
     """A level, or the `targets` in it."""
-    job = Job(level.name, [], STATE)
+    job = Job(level.name, [], STATE, yields=level.yields)
     many = not targets or len(targets) >= MANY
     job.command = [
         sys.executable, "-m", "pytest", "-p", "tests.suite.plugin", "--test-lines", str(job.lines),
@@ -37,7 +38,7 @@ def pytest(level: Level, targets: list[str], options: list[str]) -> Job:
 
 
 def checks() -> Job:
-    job = Job("checks", [], STATE)
+    job = Job("checks", [], STATE, yields=True)
     job.command = [sys.executable, "-m", "tests.suite.checks", str(job.lines)]
     return job
 

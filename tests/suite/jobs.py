@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +28,8 @@ class Job:
     """Where its output, its results and its resources are written."""
     live: bool = False
     """Its output goes to the terminal instead of a file."""
+    yields: bool = False
+    """It takes the processor time that other jobs leave, and has a place of its own beside them."""
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
     begun: float = 0
 
@@ -50,7 +51,8 @@ class Job:
         self.folder.mkdir(parents=True, exist_ok=True)
         for file in (self.log, self.lines, self.result):
             file.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "tests.suite.supervise", str(self.result), *self.command]
+        yielding = ["--yield"] if self.yields and not self.live else []
+        command = [sys.executable, "-m", "tests.suite.supervise", *yielding, str(self.result), *self.command]
         self.begun = time.monotonic()
         if self.live and os.isatty(0):  # Ctrl-C, and a debugger's questions, are the level's own
             self.process = subprocess.Popen(command, cwd=ROOT)
@@ -59,7 +61,7 @@ class Job:
         else:
             with self.log.open("wb") as log:
                 self.process = subprocess.Popen(
-                    command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, process_group=0
+                    command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
                 )
 
     @property
@@ -89,12 +91,14 @@ class SignalledError(Exception):
 
 
 def run(jobs: Iterable[Job], at_once: int, tick: Callable[[list[Job]], None], over: Callable[[Job], None]) -> None:
-    """Runs all, `at_once` at a time in their order. `tick` is called with those that run, `over` with each that ended.
+    """Runs all in their order, `at_once` at a time, and beside them as many of those that yield.
+
+    `tick` is called with those that run, `over` with each that ended.
 
     Raises:
         SignalledError: SIGINT, SIGTERM or SIGHUP came. Everything that was started has ended.
     """
-    waiting, running = deque(jobs), list[Job]()
+    waiting, running = list(jobs), list[Job]()
     came: list[int] = []
 
     def note(number: int, _: FrameType | None) -> None:
@@ -104,9 +108,11 @@ def run(jobs: Iterable[Job], at_once: int, tick: Callable[[list[Job]], None], ov
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         while (waiting or running) and not came:
-            while waiting and len(running) < at_once:
-                running.append(waiting.popleft())
-                running[-1].start()
+            for job in list(waiting):
+                if sum(other.yields == job.yields for other in running) < at_once:
+                    waiting.remove(job)
+                    running.append(job)
+                    job.start()
             for job in [job for job in running if not job.running]:
                 running.remove(job)
                 over(job)

@@ -17,6 +17,8 @@ class Level:
     """Wall time on two idle cores, to say what a level costs before it was measured here."""
     workers: tuple[str, ...] = ()
     """Options of pytest-xdist for the whole level; a few files are faster without."""
+    yields: bool = False
+    """It only computes, so beside another level it takes the processor time that the other leaves."""
 
     @property
     def folder(self) -> Path:
@@ -27,9 +29,9 @@ LEVELS = {
     level.name: level
     for level in [
         # Bound by the processor. Files stay together, because their fixtures plan whole stacks.
-        Level("unit", 1, ("-n", "2", "--dist", "loadfile") if CORES > 1 else ()),
-        Level("rules", 0.5),
-        Level("engine", 3),
+        Level("unit", 1, ("-n", "2", "--dist", "loadfile") if CORES > 1 else (), yields=True),
+        Level("rules", 0.5, yields=True),
+        Level("engine", 3, yields=True),
         Level("serving", 8),
         # Most tests of a cluster wait for it. tests/cluster/conftest.py shares them out to the two workers.
         Level("cluster", 18, ("-n", "2", "--dist", "loadscope")),
@@ -38,7 +40,7 @@ LEVELS = {
 """In the order in which a person wants to hear of failures."""
 
 LONGEST_FIRST = ("cluster", "checks", "unit", "rules", "engine", "serving")
-"""The order in which a whole run starts them: the cluster level waits most of its time, beside the others."""
+"""The order in which a whole run starts them: the cluster level waits most of its time, and those that yield use it."""
 
 
 def level_of(path: Path) -> Level | None:

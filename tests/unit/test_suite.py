@@ -247,6 +247,28 @@ def test_a_signal_ends_every_level_and_what_it_started(tmp_path: Path, number: i
     assert not [pid for pid in seen if is_there(pid)]
 
 
+NICENESS = "import os; print(os.nice(0)); print(open('/proc/self/autogroup').read().split()[-1])"
+LOOKS = f"""
+import pathlib, sys, time
+pathlib.Path(sys.argv[1]).touch()
+while not pathlib.Path(sys.argv[2]).exists():
+    time.sleep(0.01)
+{NICENESS}
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/autogroup").exists(), reason="this system has no groups of processes")
+def test_what_yields_runs_beside_another_level_and_behind_it(tmp_path: Path) -> None:
+    names = ("serving", "unit")
+    files = [str(tmp_path / name) for name in names]
+    serving = job(tmp_path, sys.executable, "-c", LOOKS, *files, name=names[0])
+    unit = job(tmp_path, sys.executable, "-c", LOOKS, *reversed(files), name=names[1])
+    unit.yields = True
+    run([serving, unit], 1, lambda _: None, lambda _: None)  # each waits until the other runs
+    assert unit.log.read_text().split() == ["19", "19"]
+    assert serving.log.read_text().split() == [str(os.nice(0)), "0"]
+
+
 def test_a_level_starts_with_the_default_handling_of_ctrl_c(tmp_path: Path) -> None:
     """Under `nohup … &` SIGINT is ignored, which programs inherit; tests of Ctrl-C would wait for ever."""
     code = "import signal, sys; sys.exit(signal.getsignal(signal.SIGINT) is not signal.default_int_handler)"
