@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -136,9 +136,10 @@ class Client:
 
     def __init__(self, door: Door) -> None:
         self.door = door
+        self.engine = SimpleNamespace(engine_core=Core(), shutdown=lambda timeout: None)
 
     async def start(self) -> None:
-        state = SimpleNamespace(engine_client=SimpleNamespace(engine_core=Core()))
+        state = SimpleNamespace(engine_client=self.engine)
         await self.door({"type": "lifespan", "app": SimpleNamespace(state=state)}, _nothing, _ignore)
 
     async def ask(self, method: str, path: str, body: bytes = b"", key: str = "secret") -> tuple[int, bytes, bool]:
@@ -171,7 +172,12 @@ async def _ignore(_: Any) -> None:
     pass
 
 
+async def _nothing_happens(_: Client) -> None:
+    pass
+
+
 App = Callable[[Any, Any, Any], Any]
+Meanwhile = Callable[[Client], Awaitable[None]]
 Ask = Callable[..., tuple[int, bytes, bool]]
 
 
@@ -184,7 +190,9 @@ def through(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., An
     monkeypatch.setattr(door_vllm, "model", lambda *_: MODEL)
     monkeypatch.setattr(door_vllm, "no_short_answers", lambda _: None)
 
-    def run(app: App, *requests: tuple[Any, ...], **limits: Any) -> list[tuple[int, bytes, bool]]:
+    def run(
+        app: App, *requests: tuple[Any, ...], meanwhile: Meanwhile = _nothing_happens, **limits: Any
+    ) -> list[tuple[int, bytes, bool]]:
         document = {
             "schema": 1,
             "model": "/models/tiny",
@@ -202,7 +210,9 @@ def through(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., An
         async def go() -> list[tuple[int, bytes, bool]]:
             client = Client(Door(whole))
             await client.start()
-            return list(await asyncio.gather(*(client.ask(*request) for request in requests)))
+            answers = asyncio.gather(*(client.ask(*request) for request in requests))
+            await meanwhile(client)
+            return list(await answers)
 
         return asyncio.run(go())
 
@@ -316,6 +326,43 @@ def test_a_deadline_cuts_a_stream_after_an_event_that_says_so(through: Callable[
     events = text.decode().split("\n\n")
     assert (status, complete) == (200, False)
     assert error(events[1].removeprefix("data: ").encode())["code"] == 504
+
+
+def test_who_waits_when_the_server_has_ended_its_engine_is_told(through: Callable[..., Any]) -> None:
+    """VLLM shuts the engine down on a thread, and says nothing to the requests that it was answering."""
+    begun = asyncio.Event()
+
+    async def stalls(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/v1/chat/completions":
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", STREAM)]})
+            await send({"type": "http.response.body", "body": b'data: {"a": 1}\n\n', "more_body": True})
+            begun.set()
+        await asyncio.Event().wait()
+
+    async def end(client: Client) -> None:
+        await begun.wait()
+        await asyncio.to_thread(client.engine.shutdown, timeout=10)
+
+    chat = json.dumps({"messages": []}).encode()
+    waiting, stream = through(stalls, (*POST, BODY), ("POST", "/v1/chat/completions", chat), meanwhile=end)
+    assert (waiting[0], waiting[2]) == (503, True)
+    assert "has ended before the answer was complete" in error(waiting[1])["message"]
+    assert (stream[0], stream[2]) == (200, False)
+    assert error(stream[1].split(b"\n\n")[1].removeprefix(b"data: "))["code"] == 503
+
+
+def test_a_request_that_the_engines_death_cuts_off_may_be_repeated(through: Callable[..., Any]) -> None:
+    async def dies(scope: Any, receive: Any, send: Any) -> None:
+        await _say(send, DEAD, status=500)
+
+    ((status, text, _),) = through(dies, (*POST, BODY))
+    assert (status, error(text)["code"]) == (503, 503)
+    structured = json.dumps({"messages": [], "response_format": {"type": "json_object"}}).encode()
+    ((status, _, _),) = through(dies, ("POST", "/v1/chat/completions", structured))
+    assert status == 503, "the grammar is not at fault"
+
+
+DEAD = b'{"error": {"message": "EngineCore encountered an issue. See stack trace (above) ...", "code": 500}}'
 
 
 @pytest.mark.parametrize(
