@@ -48,10 +48,8 @@ class Volumes:
         return [Mount(target, str(source), read_only)]
 
     def _host_path(self, path: str, target: str, read_only: bool) -> list[Mount]:
-        """Below the array of NVMe disks, which a folder stands in for; or the folder that the array is mounted in."""
+        """Below the array of NVMe disks, which a folder stands in for."""
         array = PurePosixPath(NVME_MOUNT)
-        if PurePosixPath(path) == array.parent:
-            return [Mount(target), Mount(f"{target}/{array.name}", str(self._nvme))]
         if not PurePosixPath(path).is_relative_to(array):
             raise NotEmulated(f"hostPath {path}: only {NVME_MOUNT} exists on a local node")
         source = self._nvme / PurePosixPath(path).relative_to(array)

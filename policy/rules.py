@@ -13,7 +13,7 @@ from typing import Any
 
 from eks_llm.aws.cluster import OPEN_ADDRESSES
 from eks_llm.catalog.images import IMAGES
-from eks_llm.core.placement import NVME_MOUNT
+from eks_llm.core.placement import NODE_FOLDER
 from eks_llm.platform.sum import of_resources
 from eks_llm.sizing.validity import Finding
 
@@ -229,8 +229,8 @@ def pods(props: Props) -> Iterator[str]:
             yield f"{key}: the pod shares it with its node"
     for volume in spec.get("volumes") or []:
         path = (volume.get("hostPath") or {}).get("path")
-        if path is not None and not _of_nvme(str(path)):
-            yield f"volume {volume.get('name')}: hostPath {path} is not of the node's NVMe array ({NVME})"
+        if path is not None and not _for_pods(str(path)):
+            yield f"volume {volume.get('name')}: hostPath {path} is not below {NODE_FOLDER}, the folder for pods"
     user = (spec.get("securityContext") or {}).get("runAsUser")
     inits = [(container, True) for container in spec.get("initContainers") or []]
     for container, first in [*((container, False) for container in spec.get("containers") or []), *inits]:
@@ -251,11 +251,8 @@ def pods(props: Props) -> Iterator[str]:
             yield f"{name}: image {image} names no version"
 
 
-NVME = PurePosixPath(NVME_MOUNT).parent
-
-
-def _of_nvme(path: str) -> bool:
-    return PurePosixPath(path).is_relative_to(NVME) and ".." not in PurePosixPath(path).parts
+def _for_pods(path: str) -> bool:
+    return PurePosixPath(path).is_relative_to(NODE_FOLDER) and ".." not in PurePosixPath(path).parts
 
 
 _WORKLOADS = (

@@ -60,12 +60,9 @@ def mounts(volume: dict[str, Any], path: str, folder: Path) -> list[Mount]:
     return Volumes(None, pod({"name": "v", **volume}), folder, folder / "nvme").mounts(container)  # type: ignore[arg-type]
 
 
-def test_the_array_of_nvme_disks_is_a_mount_of_its_own(tmp_path: Path) -> None:
-    """The fetch script refuses to fill a root disk: it compares the array's device with its parent's."""
-    parent = mounts({"hostPath": {"path": "/mnt/k8s-disks"}}, "/mnt/k8s-disks", tmp_path)
-    assert parent == [Mount("/mnt/k8s-disks"), Mount("/mnt/k8s-disks/0", str(tmp_path / "nvme"))]
-    inside = mounts({"hostPath": {"path": "/mnt/k8s-disks/0/models/a"}}, "/models/chat", tmp_path)
-    assert inside == [Mount("/models/chat", str(tmp_path / "nvme/models/a"))]
+def test_a_folder_stands_in_for_the_array_of_nvme_disks(tmp_path: Path) -> None:
+    inside = mounts({"hostPath": {"path": "/mnt/k8s-disks/0/eks-llm/models/a"}}, "/models/chat", tmp_path)
+    assert inside == [Mount("/models/chat", str(tmp_path / "nvme/eks-llm/models/a"))]
 
 
 @pytest.mark.parametrize(

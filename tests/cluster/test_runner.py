@@ -68,8 +68,8 @@ def deployment(namespace: str, replicas: int = 1, grace: int = 5, **container: A
                             "name": "weights",
                             "image": "docker.io/rclone/rclone:1",
                             "command": ["sh", "-ceu", 'echo fetched > "$TARGET"'],
-                            "env": [{"name": "TARGET", "value": "/mnt/k8s-disks/0/weights"}],
-                            "volumeMounts": [{"name": "nvme", "mountPath": "/mnt/k8s-disks"}],
+                            "env": [{"name": "TARGET", "value": "/mnt/k8s-disks/0/eks-llm/weights"}],
+                            "volumeMounts": [{"name": "nvme", "mountPath": "/mnt/k8s-disks/0/eks-llm"}],
                         }
                     ],
                     "containers": [
@@ -93,8 +93,8 @@ def deployment(namespace: str, replicas: int = 1, grace: int = 5, **container: A
                         }
                     ],
                     "volumes": [
-                        {"name": "nvme", "hostPath": {"path": "/mnt/k8s-disks"}},
-                        {"name": "weights", "hostPath": {"path": "/mnt/k8s-disks/0/models"}},
+                        {"name": "nvme", "hostPath": {"path": "/mnt/k8s-disks/0/eks-llm"}},
+                        {"name": "weights", "hostPath": {"path": "/mnt/k8s-disks/0/eks-llm/models"}},
                         {"name": "engine", "configMap": {"name": "engine"}},
                         {"name": "state", "emptyDir": {}},
                         {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},

@@ -3,6 +3,10 @@
 import base64
 import datetime
 import email
+import os
+import subprocess
+from email import message_from_bytes
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,7 +62,7 @@ def parsed(data: str) -> tuple[str, dict[str, Any]]:
     """Content type and document of the only part of user data, read as nodeadm does."""
     message = email.message_from_bytes(base64.b64decode(data))
     assert message.get_content_type() == "multipart/mixed"
-    (part,) = message.get_payload()
+    part, *_ = message.get_payload()
     return part.get_content_type(), yaml.safe_load(part.get_payload(decode=True))  # type: ignore[union-attr]
 
 
@@ -90,8 +94,30 @@ def test_a_type_without_disks_gets_no_array_and_a_large_fast_root() -> None:
 
 
 def test_user_data_never_changes_by_itself() -> None:
-    config = node_config(INSTANCES["p4d.24xlarge"])
-    assert user_data(config) == user_data(config)
+    instance = INSTANCES["p4d.24xlarge"]
+    assert user_data(instance) == user_data(instance)
+
+
+def test_a_node_makes_the_folder_for_pods_once_its_array_is_mounted(tmp_path: Path) -> None:
+    script = message_from_bytes(base64.b64decode(template(pool())["userData"])).get_payload()[1]
+    assert script.get_content_type() == "text/x-shellscript"
+    text = script.get_payload().replace("/mnt/k8s-disks/0", str(tmp_path / "array"))
+    log = tmp_path / "log"
+    for name, body in {
+        "systemd-run": 'while [ "${1#-}" != "$1" ]; do shift; done; exec "$@"',
+        "mountpoint": f'echo looked >> "{log}"; [ -d "$2" ] || {{ mkdir "$2"; exit 1; }}',
+        "sleep": "exit 0",
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    subprocess.run(["sh", "-c", text], env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}, check=True, timeout=60)
+    assert log.read_text() == "looked\n" * 2, "first it is no mount"
+    assert (tmp_path / "array" / "eks-llm").is_dir()
+
+
+def test_a_type_without_disks_makes_no_folder() -> None:
+    document = message_from_bytes(base64.b64decode(user_data(NO_DISKS)))
+    assert len(document.get_payload()) == 1
 
 
 def test_the_template_holds_nothing_that_eks_forbids() -> None:

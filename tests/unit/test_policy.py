@@ -153,10 +153,14 @@ BAD: list[tuple[str, Any, list[str]]] = [
     (
         "kubernetes:apps/v1:Deployment",
         pod({}, volumes=[{"name": "v", "hostPath": {"path": "/var/run"}}, {"name": "t", "emptyDir": {}},
-                         {"name": "w", "hostPath": {"path": "/mnt/k8s-disks/../../etc"}}]),
+                         {"name": "w", "hostPath": {"path": "/mnt/k8s-disks/0/eks-llm/../../etc"}},
+                         {"name": "k", "hostPath": {"path": "/mnt/k8s-disks/0/kubelet"}},
+                         {"name": "a", "hostPath": {"path": "/mnt/k8s-disks/0"}}]),
         [
-            "volume v: hostPath /var/run is not of the node's NVMe array (/mnt/k8s-disks)",
-            "volume w: hostPath /mnt/k8s-disks/../../etc is not",
+            "volume v: hostPath /var/run is not below /mnt/k8s-disks/0/eks-llm, the folder for pods",
+            "volume w: hostPath /mnt/k8s-disks/0/eks-llm/../../etc is not",
+            "volume k: hostPath /mnt/k8s-disks/0/kubelet is not",
+            "volume a: hostPath /mnt/k8s-disks/0 is not",
         ],
     ),
     (
@@ -203,7 +207,11 @@ def test_what_is_refused(type_: str, props: Any, starts: list[str]) -> None:
         ("kubernetes:apps/v1:Deployment", pod({"image": "r:5000/a@sha256:00"})),
         (
             "kubernetes:apps/v1:Deployment",
-            pod({}, initContainers=[FETCH], volumes=[{"name": "w", "hostPath": {"path": "/mnt/k8s-disks/0/models/a"}}]),
+            pod(
+                {},
+                initContainers=[FETCH],
+                volumes=[{"name": "w", "hostPath": {"path": "/mnt/k8s-disks/0/eks-llm/models/a"}}],
+            ),
         ),
         ("kubernetes:storage.k8s.io/v1:StorageClass", {"provisioner": "efs.csi.aws.com"}),
         ("aws:ec2/vpc:Vpc", {}),

@@ -83,13 +83,24 @@ def test_a_rollout_needs_no_spare_gpu() -> None:
 def test_weights_come_from_the_nvme_array_and_are_read_only_to_the_server(runtime: dict[str, Any]) -> None:
     spec = pod(**runtime)
     path = volumes(spec)["weights"]["hostPath"]["path"]
-    assert path.startswith("/mnt/k8s-disks/0/models/")
+    assert path.startswith("/mnt/k8s-disks/0/eks-llm/models/")
     mounts = {mount["name"]: mount for mount in spec["containers"][0]["volumeMounts"]}
     assert mounts["weights"] == {"name": "weights", "mountPath": "/models/llama", "readOnly": True}
     init = env(spec["initContainers"][0])
     assert init["TARGET"] == path
     assert init["SOURCE"] == "s3://acme-models/llama-3-8b/2026-10-01/"
-    assert volumes(spec)["cache"]["hostPath"]["path"].startswith("/mnt/k8s-disks/0/cache/")
+    assert volumes(spec)["cache"]["hostPath"]["path"].startswith("/mnt/k8s-disks/0/eks-llm/cache/")
+
+
+@BOTH
+def test_no_container_sees_more_of_the_node_than_the_folder_for_pods(runtime: dict[str, Any]) -> None:
+    """Kubelet's and containerd's data lie beside it on the array."""
+    spec = pod(**runtime)
+    paths = {name: volume["hostPath"] for name, volume in volumes(spec).items() if "hostPath" in volume}
+    assert paths["nvme"] == {"path": "/mnt/k8s-disks/0/eks-llm", "type": "Directory"}
+    assert all(path["path"].startswith("/mnt/k8s-disks/0/eks-llm") for path in paths.values())
+    mounts = {mount["name"] for mount in spec["containers"][0]["volumeMounts"]}
+    assert "nvme" not in mounts
 
 
 def test_a_new_prefix_is_a_new_folder() -> None:

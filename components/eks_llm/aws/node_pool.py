@@ -20,7 +20,7 @@ from ..core.customize import Customize
 from ..core.faults import Fault
 from ..core.model import In, Model, component_inputs
 from ..core.names import Tags
-from ..core.placement import GPU_RESOURCE, node_labels
+from ..core.placement import GPU_RESOURCE, NODE_FOLDER, NVME_MOUNT, node_labels
 from ..core.problems import nearest
 from ..core.quantities import Duration, Size
 from ..core.timing import LONGEST_NODE_START_SECONDS, NODE_START_SECONDS
@@ -305,15 +305,27 @@ def node_config(instance: InstanceType) -> str:
     return yaml.safe_dump({"apiVersion": "node.eks.aws/v1alpha1", "kind": "NodeConfig", "spec": spec}, sort_keys=False)
 
 
-def user_data(config: str) -> str:
-    """EC2 user data that holds a NodeConfig: a MIME document in base64.
+FOLDER_SCRIPT = f"""#!/bin/sh
+systemd-run --unit=eks-llm-folder --collect /bin/sh -c \\
+  'until mountpoint -q {NVME_MOUNT}; do sleep 1; done; mkdir -p -m 0755 {NODE_FOLDER}'
+"""
+"""Makes the folder for pods on the array. Cloud-init runs it before nodeadm makes the array, so it waits beside."""
 
-    The boundary is fixed, so that an unchanged pool has unchanged user data and keeps its nodes.
+
+def user_data(instance: InstanceType) -> str:
+    """EC2 user data: a NodeConfig, and with NVMe disks the script that makes the folder for pods; MIME in base64.
+
+    The boundary is fixed, so that an unchanged pool has unchanged user data and keeps its nodes. Source of the form:
+    EKS user guide, "Customize managed nodes with launch templates".
     """
-    part = MIMENonMultipart("application", "node.eks.aws")
-    part.set_payload(config)
+    parts = [("application", "node.eks.aws", node_config(instance))]
+    if instance.nvme_disks:
+        parts.append(("text", "x-shellscript", FOLDER_SCRIPT))
     document = MIMEMultipart("mixed", boundary="NODECONFIG")
-    document.attach(part)
+    for main, sub, text in parts:
+        part = MIMENonMultipart(main, sub)
+        part.set_payload(text)
+        document.attach(part)
     return base64.b64encode(document.as_bytes()).decode()
 
 
@@ -537,7 +549,7 @@ class GpuNodePool(Component):
         self.launch_template = template = aws.ec2.LaunchTemplate(
             f"{name}-nodes",
             instance_type=model.instance_type if block else None,
-            user_data=user_data(node_config(model.instance)),
+            user_data=user_data(model.instance),
             metadata_options=METADATA_OPTIONS,
             block_device_mappings=root_volume(root, root_throughput(model.instance)),
             # EKS adds the cluster's group only where the template names none, so it is always named here.

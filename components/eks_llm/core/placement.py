@@ -13,6 +13,9 @@ GPU_RESOURCE = "nvidia.com/gpu"
 """Extended resource of the NVIDIA device plugin, and the taint key of GPU nodes (AWS EKS samples use the same)."""
 NVME_MOUNT = "/mnt/k8s-disks/0"
 """Where nodeadm mounts the RAID0 array of instance-store disks. Source: amazon-eks-ami, nodeadm API."""
+NODE_FOLDER = f"{NVME_MOUNT}/eks-llm"
+"""The one folder of the array that pods may mount. Beside it lie the data of kubelet, containerd and pod logs, through
+which a pod could read other pods' tokens and write their programs. Source: amazon-eks-ami, setup-local-disks."""
 
 
 def node_labels(pool: str, instance_type: str) -> dict[str, str]:

@@ -1,27 +1,69 @@
 """Model weights on the node: an init container copies them from S3 to the NVMe array, once per node."""
 
 import hashlib
-from pathlib import PurePosixPath
 from typing import Any
 
 import pulumi
 
 from ..catalog.images import IMAGES
-from ..core.placement import NVME_MOUNT
+from ..core.placement import NODE_FOLDER
 
 # The kernel drops the lock when its holder dies, so a pod killed half-way blocks nobody, and the next one resumes. The
-# marker lies beside the folder: other containers mount the folder alone, and read-only.
+# mark lies beside the folder, since other containers mount the folder alone, and read-only. It lists what was copied.
 SCRIPT = r"""
-if [ ! -d "$NVME" ] || [ "$(stat -c %d "$NVME")" = "$(stat -c %d "$NVME/..")" ]; then
-  echo "$NVME is not a mount, so the weights would fill the root disk. The node needs an instance-store array:" \
-    "NodeConfig instance.localStorage.strategy RAID0, on an instance type with NVMe disks." >&2
+REMOTE=":s3,provider=AWS,env_auth=true,region=${AWS_REGION:-}:${SOURCE#s3://}"
+MARK="$TARGET.complete"
+
+listing() {
+  rclone lsf "$REMOTE" --recursive --files-only --format ps --separator ';' | LC_ALL=C sort
+}
+
+whole() {
+  [ -s "$MARK" ] && while IFS= read -r line; do
+    [ "$(stat -c %s "$TARGET/${line%;*}" 2>/dev/null)" = "${line##*;}" ] || return 1
+  done < "$MARK"
+}
+
+names_missing() {
+  echo "$1" | sed 's/;[0-9]*$//' | awk '
+    $0 == "config.json" { config = 1 }
+    /\.(safetensors|bin|pt|pth|gguf)$/ { weights = 1 }
+    match($0, /-[0-9]+-of-[0-9]+\./) {
+      split(substr($0, RSTART, RLENGTH), part, "-")
+      files = substr($0, 1, RSTART) "*-of-" part[4] substr($0, RSTART + RLENGTH)
+      have[files]++
+      want[files] = part[4] + 0
+    }
+    END {
+      if (!config) print "config.json"
+      if (!weights) print "weights (*.safetensors)"
+      for (files in want)
+        if (have[files] < want[files]) print want[files] - have[files] " of " want[files] " files " files
+    }'
+}
+
+shards_missing() {
+  for index in "$TARGET"/*.index.json; do
+    [ -e "$index" ] || continue
+    grep -o '"[^"]*\.\(safetensors\|bin\)"' "$index" | tr -d '"' | sort -u | while IFS= read -r shard; do
+      [ -e "$TARGET/$shard" ] || echo "$shard, which $(basename "$index") names"
+    done
+  done
+}
+
+refuse() {
+  [ -n "$1" ] || return 0
+  echo "$SOURCE lacks $(echo "$1" | LC_ALL=C sort | awk '{ printf "%s%s", and, $0; and = " and " }'). If an upload is" \
+    "under way, this container finds it when it is complete; if not, upload the model folder there, or correct the" \
+    "service's weights." >&2
   exit 1
-fi
-mkdir -p "$NVME/models" "$CACHE"
+}
+
+mkdir -p "$FOLDER/models" "$CACHE"
 chown "$OWNER" "$CACHE"
 exec 9>"$TARGET.lock"
 flock 9
-if [ -e "$TARGET.complete" ]; then
+if whole; then
   echo "$SOURCE is on this node already"
   exit 0
 fi
@@ -31,24 +73,31 @@ if [ -z "${AWS_CONTAINER_CREDENTIALS_FULL_URI:-}" ]; then
     "list-pod-identity-associations, and the add-on eks-pod-identity-agent." >&2
   exit 1
 fi
-rclone copy ":s3,provider=AWS,env_auth=true,region=$AWS_REGION:${SOURCE#s3://}" "$TARGET" \
+rm -f "$MARK"
+before=$(listing)
+refuse "$(names_missing "$before")"
+rclone sync "$REMOTE" "$TARGET" \
   --transfers 8 --multi-thread-streams 8 --retries 5 --stats 30s --stats-one-line --stats-log-level NOTICE
-if [ ! -e "$TARGET/config.json" ]; then
-  echo "$SOURCE holds no config.json: upload the model folder there, or correct the service's weights" >&2
+after=$(listing)
+if [ "$before" != "$after" ]; then
+  echo "$SOURCE has changed while it was copied: an upload is under way. This container tries again." >&2
   exit 1
 fi
-touch "$TARGET.complete"
+refuse "$(shards_missing)"
+echo "$after" > "$MARK.part"
+sync
+mv "$MARK.part" "$MARK"
 """.strip()
 
 
 def weights_path(uri: str) -> str:
     """Folder of an S3 prefix on a node. A prefix never changes its content here: new weights need a new prefix."""
-    return f"{NVME_MOUNT}/models/{hashlib.sha256(uri.encode()).hexdigest()[:16]}"
+    return f"{NODE_FOLDER}/models/{hashlib.sha256(uri.encode()).hexdigest()[:16]}"
 
 
 def cache_path(namespace: str, service: str) -> str:
     """Folder for what the engine compiles; it survives pods, so only the first start on a node compiles."""
-    return f"{NVME_MOUNT}/cache/{namespace}-{service}"
+    return f"{NODE_FOLDER}/cache/{namespace}-{service}"
 
 
 def init_container(uri: str, region: pulumi.Input[str] | None, cache: str, owner: str) -> dict[str, Any]:
@@ -63,7 +112,7 @@ def init_container(uri: str, region: pulumi.Input[str] | None, cache: str, owner
         "image": IMAGES["weights"].reference,
         "command": ["/bin/sh", "-ceu", SCRIPT],
         "env": [
-            {"name": "NVME", "value": NVME_MOUNT},
+            {"name": "FOLDER", "value": NODE_FOLDER},
             {"name": "SOURCE", "value": uri},
             {"name": "TARGET", "value": weights_path(uri)},
             {"name": "CACHE", "value": cache},
@@ -72,8 +121,7 @@ def init_container(uri: str, region: pulumi.Input[str] | None, cache: str, owner
         ],
         # No CPU limit: the copy may use what the engine, which starts afterwards, has asked for.
         "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "4Gi"}},
-        # The parent folder, so that the script can see whether the array is mounted below it.
-        "volumeMounts": [{"name": "nvme", "mountPath": str(PurePosixPath(NVME_MOUNT).parent)}],
+        "volumeMounts": [{"name": "nvme", "mountPath": NODE_FOLDER}],
         "securityContext": {
             "runAsUser": 0,
             "allowPrivilegeEscalation": False,

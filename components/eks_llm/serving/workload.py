@@ -6,14 +6,13 @@ Pure builders: values in, manifests out. What differs between the runtimes is a 
 import hashlib
 import json
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 from typing import Any
 
 import pulumi
 
 from ..catalog.images import Image
 from ..catalog.instances import GPUS, INSTANCES
-from ..core.placement import GPU_RESOURCE, NVME_MOUNT, gpu_toleration, node_selector
+from ..core.placement import GPU_RESOURCE, NODE_FOLDER, gpu_toleration, node_selector
 from ..core.timing import LIVENESS, READINESS, Drain, Start, startup, update_limit
 from .endpoint import CLIENT_LABEL
 from .fetch import cache_path, init_container, weights_path
@@ -243,10 +242,8 @@ def pod(work: Workload) -> dict[str, Any]:
         "initContainers": [init_container(work.weights, work.region, cache, f"{image.user}:{image.group}")],
         "containers": [container(work)],
         "volumes": [
-            {
-                "name": "nvme",
-                "hostPath": {"path": str(PurePosixPath(NVME_MOUNT).parent), "type": "DirectoryOrCreate"},
-            },
+            # The node makes it once the array is mounted; until then a pod waits, and the root disk is not filled.
+            {"name": "nvme", "hostPath": {"path": NODE_FOLDER, "type": "Directory"}},
             # The init container makes these two; a type would be checked before it has run.
             {"name": "weights", "hostPath": {"path": weights_path(work.weights)}},
             {"name": "cache", "hostPath": {"path": cache}},
