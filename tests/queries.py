@@ -11,6 +11,7 @@ from typing import Any
 from eks_llm.plan.program import find_project, run
 from eks_llm.plan.recorder import Recording, record
 from eks_llm.serving.service import InferenceService
+from tests.unit.serving import on_cluster
 
 ROOT = Path(__file__).parents[1]
 KEYS = ("expr", "query")
@@ -64,7 +65,7 @@ def recordings() -> dict[str, Recording]:
             },
             "usd_per_gpu_hour": 2.74,
         }
-        found[f"service {runtime}"] = record(lambda args=args: InferenceService("example", args))
+        found[f"service {runtime}"] = record(lambda args=args: InferenceService("example", args, on_cluster()))
     return found
 
 

@@ -47,6 +47,7 @@ PACE = replace(FAST, node_lost=15, restart=1)
 
 SERVER = r"""
 import http.server, os, sys, time
+from tests.unit.serving import on_cluster
 dead = "/state/dead"
 while os.path.exists(dead):
     time.sleep(0.1)  # as a server that loads its model
@@ -287,7 +288,7 @@ def door(*requests: float) -> str:
 
 def platform_rules() -> Manifest:
     """The rules of `Monitoring`, on KEDA among others."""
-    recorded = record(lambda: Monitoring("monitoring", {"grafana_admin_password": "not used"}))
+    recorded = record(lambda: Monitoring("monitoring", {"grafana_admin_password": "not used"}, on_cluster()))
     rule = recorded.one("PrometheusRule").inputs
     identity = {"apiVersion": "monitoring.coreos.com/v1", "kind": "PrometheusRule"}
     return {**identity, "metadata": {"name": "platform", "namespace": NAMESPACE}, "spec": rule["spec"]}

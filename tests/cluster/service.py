@@ -11,6 +11,7 @@ from eks_llm.plan.recorder import record
 from eks_llm.serving.service import InferenceService, Runtime
 from embedded.api import Api, Manifest
 from embedded.services import address
+from tests.unit.serving import on_cluster
 
 NAME, NAMESPACE, WEIGHTS = "tiny", "inference-local", "s3://models/tiny/2026-11-29/"
 SLO = {"ttft_p99": "250ms", "tpot_p99": "50ms"}
@@ -40,7 +41,7 @@ def inference_service(runtime: Runtime, prometheus_url: str, **more: Any) -> Inf
         "prometheus_url": prometheus_url,
         **more,
     }
-    opts = args.pop("opts", None)
+    opts = args.pop("opts", None) or on_cluster()
     return InferenceService(NAME, args, opts)
 
 

@@ -18,7 +18,7 @@ import yaml
 from eks_llm.observe.platform_rules import platform_rules
 from eks_llm.plan.recorder import record
 from eks_llm.serving.service import InferenceService
-from tests.unit.serving import service_args
+from tests.unit.serving import on_cluster, service_args
 
 TESTS = sorted(Path(__file__).parent.glob("*.yaml"))
 
@@ -54,7 +54,7 @@ def rule_files() -> dict[str, dict[str, Any]]:
 
     def service(name: str, **changes: Any) -> dict[str, Any]:
         args = service_args(slo={"ttftP99": "820ms", "tpotP99": "42ms"}, **changes)
-        return record(lambda: InferenceService(name, args)).one("PrometheusRule").inputs["spec"]
+        return record(lambda: InferenceService(name, args, on_cluster())).one("PrometheusRule").inputs["spec"]
 
     front_door = {"query": 'sum(rate(envoy_http_downstream_rq_total{service="rest"}[1m]))', "requestsPerReplica": 5}
     block = datetime.datetime(1970, 1, 3, tzinfo=datetime.UTC)  # promtool's clock begins in 1970

@@ -1,6 +1,9 @@
-"""Arguments of a valid service, for the tests of serving."""
+"""Arguments of a valid service, and a cluster to put it into, for tests."""
 
 from typing import Any
+
+import pulumi
+import pulumi_kubernetes as k8s
 
 REPOSITORY = {
     "llm/config.pbtxt": 'name: "llm"\ninstance_group [ { kind: KIND_CPU count: 1 } ]\n',
@@ -21,3 +24,8 @@ def service_args(**changes: Any) -> Any:
         "prometheus_url": "http://prometheus.monitoring.svc:9090",
         **changes,
     }
+
+
+def on_cluster(name: str = "cluster") -> pulumi.ResourceOptions:
+    """A cluster to put objects into; to be called in the program, as a provider is a resource."""
+    return pulumi.ResourceOptions(providers=[k8s.Provider(name, kubeconfig="apiVersion: v1")])

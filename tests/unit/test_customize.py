@@ -18,7 +18,7 @@ from eks_llm.core.problems import InvalidArgs
 from eks_llm.plan.recorder import Recording, record
 from eks_llm.serving.children import OWN_VARIABLES, OWN_VOLUMES
 from tests.unit.components import FULL
-from tests.unit.serving import REPOSITORY, service_args
+from tests.unit.serving import REPOSITORY, on_cluster, service_args
 
 ROOT = Path(__file__).parents[2]
 CASES = [(kind, args) for kind, cases in FULL.items() for args in cases]
@@ -44,7 +44,7 @@ def test_every_child_is_reached_by_an_attribute(kind: Any, args: dict[str, Any])
     made: dict[str, Any] = {}
 
     def program() -> None:
-        component = kind("demo", args)
+        component = kind("demo", args, on_cluster())
         made.update(component=component, children=list(component._childResources))
 
     record(program)
@@ -60,7 +60,7 @@ def test_full_arguments_make_every_kind_of_child() -> None:
         found: set[str] = set()
         for args in cases:
             made: list[Any] = []
-            record(lambda kind=kind, args=args, made=made: made.append(kind("demo", args)))
+            record(lambda kind=kind, args=args, made=made: made.append(kind("demo", args, on_cluster())))
             found |= {key for key, _ in held(made[0])}
         assert found == kind.CHILDREN.keys()  # type: ignore[attr-defined]
 
@@ -77,7 +77,7 @@ def test_what_a_component_owns_is_a_property_of_its_child(kind: Any) -> None:
 
 
 def service(**customize: Any) -> Recording:
-    return record(lambda: InferenceService("llama", service_args(customize=customize)))
+    return record(lambda: InferenceService("llama", service_args(customize=customize), on_cluster()))
 
 
 def pod(recording: Recording) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def test_a_pod_gets_a_sidecar_a_variable_and_a_toleration() -> None:
 
 def test_a_release_gets_values_of_its_chart() -> None:
     args: Any = {"customize": {"release": {"values": {"operator": {"replicaCount": 3}, "image": {"registry": "x"}}}}}
-    values = record(lambda: Keda("keda", args)).one("Release").inputs["values"]
+    values = record(lambda: Keda("keda", args, on_cluster())).one("Release").inputs["values"]
     assert values["operator"] == {"replicaCount": 3}
     assert values["image"] == {"registry": "x", "pullPolicy": "IfNotPresent"}
 
@@ -131,7 +131,7 @@ def test_all_children_of_a_kind_are_changed_and_no_others() -> None:
 
 def test_a_property_is_taken_away_with_none() -> None:
     args: Any = {"customize": {"release": {"values": {"image": None}}}}
-    assert "image" not in record(lambda: Keda("keda", args)).one("Release").inputs["values"]
+    assert "image" not in record(lambda: Keda("keda", args, on_cluster())).one("Release").inputs["values"]
 
 
 def test_what_is_known_only_later_is_merged_then() -> None:
@@ -180,7 +180,7 @@ def test_refuses(customize: dict[str, Any], message: str) -> None:
 def test_all_problems_are_told_at_once_those_of_other_arguments_too() -> None:
     args = service_args(priority=-1, customize={"a": {}, "service": {"b": 1}})
     with pytest.raises(InvalidArgs) as error:
-        record(lambda: InferenceService("llama", args))
+        record(lambda: InferenceService("llama", args, on_cluster()))
     assert [problem.path for problem in error.value.problems] == ["priority", "customize.a", "customize.service.b"]
 
 
@@ -192,7 +192,7 @@ def test_variables_and_volumes_that_the_component_sets_are_known() -> None:
         {"runtime": "triton", "model_repository": REPOSITORY},
     ):
         args = service_args(**runtime)
-        spec = pod(record(lambda args=args: InferenceService("llama", args)))["spec"]
+        spec = pod(record(lambda args=args: InferenceService("llama", args, on_cluster())))["spec"]
         variables |= {item["name"] for item in spec["containers"][0]["env"]}
         volumes |= {item["name"] for item in spec["volumes"]}
     assert variables == set(OWN_VARIABLES)

@@ -18,7 +18,7 @@ from eks_llm.operators.monitoring import DASHBOARDS, dashboards, monitoring_valu
 from eks_llm.plan.recorder import record
 from eks_llm.serving.service import InferenceService
 from tests.queries import anywhere, boards, filled, names_in, of_board, queries, recordings, rules
-from tests.unit.serving import service_args
+from tests.unit.serving import on_cluster, service_args
 
 LLAMA = dataclasses.replace(EXAMPLE, name="llama", ttft_p99=0.82, tpot_p99=0.042, in_flight=48, kv_cache_target=0.85)
 RECORDS = {
@@ -126,7 +126,7 @@ def test_a_services_dashboard_gets_its_settings() -> None:
     args = service_args(
         slo={"ttft_p99": "820ms"}, scaling={"min": 1, "max": 2, "in_flight_per_replica": 7, "kv_cache_target": 0.6}
     )
-    config = record(lambda: InferenceService("llama", args)).one("ConfigMap", "llama-dashboard").inputs
+    config = record(lambda: InferenceService("llama", args, on_cluster())).one("ConfigMap", "llama-dashboard").inputs
     (board,) = (json.loads(text) for text in config["data"].values())
     assert board["uid"] == uid("inference", "llama")
     assert red_line(panel(board, "Time to first token")) == 0.82

@@ -7,7 +7,7 @@ import pytest
 from eks_llm import InferenceService
 from eks_llm.plan.recorder import Recording, record
 from eks_llm.serving.endpoint import Endpoint
-from tests.unit.serving import REPOSITORY, service_args
+from tests.unit.serving import REPOSITORY, on_cluster, service_args
 
 KEYED = {"api_key_secret": "key", "api_key": "not-a-real-one", "client_namespaces": ["team-a"]}
 TRITON = {"runtime": "triton", "model_repository": REPOSITORY, "engine": {"loraAdapters": {"sql": "adapters/sql"}}}
@@ -16,7 +16,7 @@ BOTH = pytest.mark.parametrize("changes", [KEYED, TRITON], ids=["openai", "trito
 
 def made(changes: dict[str, Any]) -> tuple[Recording, Endpoint]:
     services: list[InferenceService] = []
-    recording = record(lambda: services.append(InferenceService("llama", service_args(**changes))))
+    recording = record(lambda: services.append(InferenceService("llama", service_args(**changes), on_cluster())))
     return recording, services[0].endpoint
 
 

@@ -20,6 +20,7 @@ from eks_llm.core.problems import InvalidArgs, nearest, problems, unshown, valid
 from eks_llm.core.quantities import Duration, Size
 from eks_llm.plan.recorder import record
 from eks_llm.serving.service import InferenceService, ServiceSettings
+from tests.unit.serving import on_cluster
 from tests.unit.test_service import service_args
 
 
@@ -237,7 +238,7 @@ ODD = [
 def refusals(**changes: Any) -> list[str]:
     """What `InferenceService` says to a Python caller."""
     with pytest.raises(InvalidArgs) as error:
-        record(lambda: InferenceService("llama", service_args(**changes)))
+        record(lambda: InferenceService("llama", service_args(**changes), on_cluster()))
     return [message.removeprefix('InferenceService "llama": ') for message in error.value.messages]
 
 

@@ -7,11 +7,11 @@ import pytest
 from eks_llm.observe import metrics
 from eks_llm.plan.recorder import Recording, record
 from eks_llm.serving.service import InferenceService
-from tests.unit.serving import REPOSITORY, service_args
+from tests.unit.serving import REPOSITORY, on_cluster, service_args
 
 
 def run(**changes: Any) -> Recording:
-    return record(lambda: InferenceService("llama", service_args(**changes)))
+    return record(lambda: InferenceService("llama", service_args(**changes), on_cluster()))
 
 
 # Scraping -----------------------------------------------------------------------------------------------------------

@@ -20,14 +20,19 @@ from eks_llm.operators.load_balancer import LoadBalancerController
 from eks_llm.operators.monitoring import Monitoring, MonitoringSettings, default_rules
 from eks_llm.operators.node_autoscaler import NodeAutoscaler, NodeAutoscalerSettings, autoscaler_policy
 from eks_llm.plan.recorder import Recording, Resource, record
+from tests.unit.serving import on_cluster
 
 IN_CLUSTER = {"cluster_name": "main", "region": "us-west-2"}
 COMPONENTS: dict[str, Callable[[], pulumi.ComponentResource]] = {
-    "gpu-operator": lambda: GpuOperator("gpu", {"ami_type": AmiType.AL2023_NVIDIA}),
-    "keda": lambda: Keda("keda", {}),
-    "kube-prometheus-stack": lambda: Monitoring("monitoring", {"grafana_admin_password": "hunter2"}),
-    "cluster-autoscaler": lambda: NodeAutoscaler("nodes", {**IN_CLUSTER, "kubernetes_version": "1.35"}),  # type: ignore[typeddict-item]
-    "aws-load-balancer-controller": lambda: LoadBalancerController("lb", {**IN_CLUSTER, "vpc_id": "vpc-1"}),  # type: ignore[typeddict-item]
+    "gpu-operator": lambda: GpuOperator("gpu", {"ami_type": AmiType.AL2023_NVIDIA}, on_cluster()),
+    "keda": lambda: Keda("keda", {}, on_cluster()),
+    "kube-prometheus-stack": lambda: Monitoring("monitoring", {"grafana_admin_password": "hunter2"}, on_cluster()),
+    "cluster-autoscaler": lambda: NodeAutoscaler("nodes", {**IN_CLUSTER, "kubernetes_version": "1.35"}, on_cluster()),  # type: ignore[typeddict-item]
+    "aws-load-balancer-controller": lambda: LoadBalancerController(
+        "lb",
+        {**IN_CLUSTER, "vpc_id": "vpc-1"},  # type: ignore[typeddict-item]
+        on_cluster(),
+    ),
 }
 
 
@@ -365,7 +370,7 @@ def test_a_job_named_by_the_version_applies_the_controllers_definitions() -> Non
 def test_what_follows_monitoring_follows_all_of_it() -> None:
     def program() -> None:
         first = COMPONENTS["kube-prometheus-stack"]()
-        Keda("keda", {}, pulumi.ResourceOptions(depends_on=[first]))
+        Keda("keda", {}, pulumi.ResourceOptions.merge(on_cluster("k"), pulumi.ResourceOptions(depends_on=[first])))
 
     run = record(program)
     assert "monitoring-release" in before(run, run.one("Keda"))

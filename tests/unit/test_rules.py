@@ -23,7 +23,7 @@ from eks_llm.plan.recorder import record
 from eks_llm.serving.service import InferenceService
 from eks_llm.serving.triton import ENGINE_METRICS_PORT, METRICS_PORT
 from eks_llm.serving.workload import HTTP_PORT
-from tests.unit.serving import service_args
+from tests.unit.serving import on_cluster, service_args
 
 DOCS = Path(__file__).parents[2] / "docs"
 RUNBOOKS = DOCS / "runbooks"
@@ -35,19 +35,27 @@ WIKI = "https://wiki.example.com/runbooks/"
 
 def alerts(**changes: Any) -> dict[str, dict[str, Any]]:
     """Alerts of a service by name; of two with one name the first."""
-    spec = record(lambda: InferenceService("llama", service_args(**changes))).one("PrometheusRule").inputs["spec"]
+    spec = (
+        record(lambda: InferenceService("llama", service_args(**changes), on_cluster()))
+        .one("PrometheusRule")
+        .inputs["spec"]
+    )
     found = [rule for group in spec["groups"] for rule in group["rules"] if "alert" in rule]
     return {rule["alert"]: rule for rule in reversed(found)}
 
 
 def recorded(**changes: Any) -> list[dict[str, Any]]:
-    spec = record(lambda: InferenceService("llama", service_args(**changes))).one("PrometheusRule").inputs["spec"]
+    spec = (
+        record(lambda: InferenceService("llama", service_args(**changes), on_cluster()))
+        .one("PrometheusRule")
+        .inputs["spec"]
+    )
     return [rule for group in spec["groups"] for rule in group["rules"] if "record" in rule]
 
 
 def platform_alerts(**changes: Any) -> dict[str, dict[str, Any]]:
     args: Any = {"grafana_admin_password": "x", **changes}
-    spec = record(lambda: Monitoring("monitoring", args)).one("PrometheusRule").inputs["spec"]
+    spec = record(lambda: Monitoring("monitoring", args, on_cluster())).one("PrometheusRule").inputs["spec"]
     return {rule["alert"]: rule for group in spec["groups"] for rule in group["rules"]}
 
 
@@ -137,7 +145,7 @@ def test_burn_rates_are_those_of_the_sre_workbook() -> None:
 
 @pytest.mark.parametrize(("key", "value", "end"), [("ttft_p99", "3000s", "2560s"), ("tpot_p99", "81s", "80s")])
 def test_a_target_beyond_the_histogram_is_refused(key: str, value: str, end: str) -> None:
-    said = message(lambda: InferenceService("llama", service_args(slo={key: value})))
+    said = message(lambda: InferenceService("llama", service_args(slo={key: value}), on_cluster()))
     assert f"vLLM's histogram ends at {end}, so nothing could alert on a longer time" in said
     assert f"slo.{key}" in said
 
@@ -146,7 +154,7 @@ def test_cost_is_recorded_where_a_price_is_known() -> None:
     assert metrics.SERVICE_COST not in {rule["record"] for rule in recorded()}
     rule = next(rule for rule in recorded(usd_per_gpu_hour=2.74) if rule["record"] == metrics.SERVICE_COST)
     assert "* 2 * 2.74 / 3600" in rule["expr"]  # two GPUs per replica
-    said = message(lambda: InferenceService("llama", service_args(usd_per_gpu_hour=0)))
+    said = message(lambda: InferenceService("llama", service_args(usd_per_gpu_hour=0), on_cluster()))
     assert "usd_per_gpu_hour" in said
     assert "greater than 0" in said
 
@@ -165,7 +173,7 @@ def test_a_capacity_block_ends_when_the_stack_file_says() -> None:
 
 def test_an_end_without_a_zone_is_refused() -> None:
     args: Any = {"grafana_admin_password": "x", "capacity_blocks": {"a100": "2026-12-14T11:30:00"}}
-    said = message(lambda: Monitoring("monitoring", args))
+    said = message(lambda: Monitoring("monitoring", args, on_cluster()))
     assert "capacity_blocks.a100" in said
     assert "timezone" in said
 
@@ -201,7 +209,7 @@ def test_every_gpu_metric_of_an_alert_is_exported() -> None:
 
 def test_kube_state_metrics_may_read_what_tells_of_a_fallback() -> None:
     args: Any = {"grafana_admin_password": "x"}
-    releases = record(lambda: Monitoring("monitoring", args)).of("Release")
+    releases = record(lambda: Monitoring("monitoring", args, on_cluster())).of("Release")
     values = next(item.inputs["values"] for item in releases if item.inputs["name"] == "kube-prometheus-stack")
     settings = values["kube-state-metrics"]
     (resource,) = settings["customResourceState"]["config"]["spec"]["resources"]
@@ -234,7 +242,7 @@ def test_runbooks_may_be_elsewhere() -> None:
     assert alerts(runbooks=WIKI)["LLMEngineHung"]["annotations"]["runbook_url"] == f"{WIKI}LLMEngineHung.md"
     assert platform_alerts(runbooks=WIKI)["KedaDown"]["annotations"]["runbook_url"] == f"{WIKI}KedaDown.md"
     args: Any = {"grafana_admin_password": "x", "runbooks": "wiki/runbooks"}
-    said = message(lambda: Monitoring("monitoring", args))
+    said = message(lambda: Monitoring("monitoring", args, on_cluster()))
     assert "runbooks" in said
     assert "not a web address such as https://wiki.example.com/runbooks" in said
 

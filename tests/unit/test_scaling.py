@@ -11,14 +11,14 @@ from eks_llm.core.problems import InvalidArgs
 from eks_llm.plan.recorder import Recording, record
 from eks_llm.serving.scaling import Floor, Scaling, block_warnings, warnings
 from eks_llm.serving.service import InferenceService
-from tests.unit.serving import service_args
+from tests.unit.serving import on_cluster, service_args
 
 CONTROL_LOOP = 15
 """Seconds between two questions of the HPA. Source: kube-controller-manager."""
 
 
 def scaled(scaling: dict[str, Any], **more: Any) -> dict[str, Any]:
-    run = record(lambda: InferenceService("llama", service_args(scaling=scaling, **more)))
+    run = record(lambda: InferenceService("llama", service_args(scaling=scaling, **more), on_cluster()))
     return run.one("ScaledObject").inputs
 
 
@@ -98,7 +98,7 @@ def test_three_quarters_of_the_running_requests_are_the_default_target() -> None
 
 
 def test_pulumi_waits_until_keda_calls_it_ready_and_keda_finds_the_deployment() -> None:
-    run: Recording = record(lambda: InferenceService("llama", service_args()))
+    run: Recording = record(lambda: InferenceService("llama", service_args(), on_cluster()))
     scaler = run.one("ScaledObject")
     assert scaler.inputs["metadata"]["annotations"]["pulumi.com/waitFor"] == "condition=Ready"
     assert run.one("Deployment").urn in scaler.dependencies

@@ -13,13 +13,13 @@ from eks_llm.core.problems import InvalidArgs
 from eks_llm.plan.recorder import Recording, record
 from eks_llm.serving.service import InferenceService, bundled_repository
 from eks_llm.serving.workload import share
-from tests.unit.serving import REPOSITORY, service_args
+from tests.unit.serving import REPOSITORY, on_cluster, service_args
 
 TRITON = {"runtime": "triton", "model_repository": REPOSITORY}
 
 
 def run(**changes: Any) -> Recording:
-    return record(lambda: InferenceService("llama", service_args(**changes)))
+    return record(lambda: InferenceService("llama", service_args(**changes), on_cluster()))
 
 
 def pod(**changes: Any) -> dict[str, Any]:
@@ -422,7 +422,11 @@ def test_refuses(changes: dict[str, Any], message: str) -> None:
 
 def test_refuses_a_namespace_that_a_preview_does_not_know() -> None:
     with pytest.raises(InvalidArgs) as error:
-        record(lambda: InferenceService("llama", service_args(namespace=pulumi.Output.from_input("inference"))))
+        record(
+            lambda: InferenceService(
+                "llama", service_args(namespace=pulumi.Output.from_input("inference")), on_cluster()
+            )
+        )
     assert str(error.value) == (
         'InferenceService "llama": namespace: an output, and it must be known at preview; give its name as text, and '
         "let depends_on name the Namespace"

@@ -18,7 +18,7 @@ from eks_llm.serving.service import InferenceService, ServiceInputs, ServiceSett
 from eks_llm.serving.targets import problems, targets
 from eks_llm.sizing.replica import Replica, capacity, unreachable
 from eks_llm.sizing.report import Report
-from tests.unit.serving import service_args
+from tests.unit.serving import on_cluster, service_args
 
 REPLICA = Replica(
     prompt_tokens=1000, output_tokens=250, prefill=0.1, step=0.01, step_per_request=0.0005, max_running=64,
@@ -139,7 +139,11 @@ def sized(a100: PoolSettings, **changes: Any) -> Report:
 
 
 def scaler_of(**changes: Any) -> Any:
-    return record(lambda: InferenceService("llama", service_args(**changes))).one("ScaledObject").inputs["spec"]
+    return (
+        record(lambda: InferenceService("llama", service_args(**changes), on_cluster()))
+        .one("ScaledObject")
+        .inputs["spec"]
+    )
 
 
 def test_the_deployed_threshold_and_the_plan_are_the_same_number() -> None:
@@ -160,7 +164,7 @@ def test_a_measured_rate_replaces_the_estimated_one() -> None:
 
 def test_the_queue_of_a_triton_pod_follows_from_the_slo() -> None:
     def queued(**more: Any) -> int:
-        run = record(lambda: InferenceService("llama", service_args(runtime="triton", **more)))
+        run = record(lambda: InferenceService("llama", service_args(runtime="triton", **more), on_cluster()))
         (config,) = [item for item in run.resources if "engine.json" in item.inputs.get("data", {})]
         return json.loads(config.inputs["data"]["engine.json"])["limits"]["maxQueuedRequests"]
 
@@ -220,7 +224,7 @@ def test_more_replicas_than_gpus_are_refused() -> None:
 
 
 def test_a_service_of_higher_priority_gets_gpus_first() -> None:
-    run = record(lambda: InferenceService("llama", service_args(priority=100)))
+    run = record(lambda: InferenceService("llama", service_args(priority=100), on_cluster()))
     made = run.one("PriorityClass")
     assert made.inputs["value"] == 100
     pod = run.one("Deployment").inputs["spec"]["template"]["spec"]
@@ -229,7 +233,7 @@ def test_a_service_of_higher_priority_gets_gpus_first() -> None:
 
 
 def test_without_a_priority_there_is_no_class() -> None:
-    run = record(lambda: InferenceService("llama", service_args()))
+    run = record(lambda: InferenceService("llama", service_args(), on_cluster()))
     assert not [item for item in run.resources if "PriorityClass" in item.type]
     assert "priorityClassName" not in run.one("Deployment").inputs["spec"]["template"]["spec"]
 
@@ -237,7 +241,7 @@ def test_without_a_priority_there_is_no_class() -> None:
 @pytest.mark.parametrize("value", [-1, 2_000_000])
 def test_a_priority_out_of_range_is_refused(value: int) -> None:
     with pytest.raises(InvalidArgs, match=f"priority: {value}"):
-        record(lambda: InferenceService("llama", service_args(priority=value)))
+        record(lambda: InferenceService("llama", service_args(priority=value), on_cluster()))
 
 
 @pytest.mark.parametrize("start", ["0s", "2h"])

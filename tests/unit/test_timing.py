@@ -13,6 +13,7 @@ from eks_llm.plan.recorder import record
 from eks_llm.platform.sum import check, part
 from eks_llm.platform.times import node_provision_time
 from eks_llm.serving.service import InferenceService, ServiceInputs
+from tests.unit.serving import on_cluster
 from tests.unit.test_service import service_args
 
 WEIGHTS = [0.5, 15, 132, 700]
@@ -66,7 +67,7 @@ def test_measured_rates_replace_the_assumed_ones() -> None:
 
 def manifests(**more: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """The Deployment of a service, and its alerts by name."""
-    run = record(lambda: InferenceService("llama", service_args(**more)))
+    run = record(lambda: InferenceService("llama", service_args(**more), on_cluster()))
     (rules,) = [item.inputs["spec"]["groups"] for item in run.resources if item.type.endswith("PrometheusRule")]
     return run.one("Deployment").inputs, {
         rule["alert"]: rule for group in rules for rule in group["rules"] if "alert" in rule

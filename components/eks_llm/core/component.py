@@ -15,6 +15,22 @@ from .problems import InvalidArgs, Problem, nearest
 M = TypeVar("M", bound=Model)
 
 
+NO_KUBERNETES = (
+    "no Kubernetes provider is given, so the objects would go to whatever cluster kubectl points to; pass "
+    "pulumi.ResourceOptions(providers=[…]) with the provider of the cluster, such as `kubernetes` of a Cluster or "
+    "ExistingCluster, or a parent that has it"
+)
+
+
+def _kubernetes_provider(opts: pulumi.ResourceOptions | None) -> bool:
+    """Whether the options, or the parent that they name, hold an explicit Kubernetes provider."""
+    if opts is None:
+        return False
+    several = opts.providers.values() if isinstance(opts.providers, Mapping) else opts.providers or []
+    given = {provider.package for provider in (opts.provider, *several) if provider}
+    return "kubernetes" in given or bool(opts.parent and opts.parent.get_provider("kubernetes:core/v1:Pod"))
+
+
 @dataclass(frozen=True)
 class Child:
     """A child resource of a component, or several of a kind, as an attribute holds them: one, a mapping, or None."""
@@ -58,11 +74,20 @@ class Component(pulumi.ComponentResource):
         customize: Customize,
     ) -> None:
         """`inputs`: what the engine is shown of the component. `customize`: as `checked`."""
+        if self.makes_cluster_objects() and not _kubernetes_provider(opts):
+            raise InvalidArgs(f'{type(self).__name__} "{name}"', [Problem("opts", NO_KUBERNETES)])
         self._patches = {self._child(key): patch for key, patch in customize.items()}
         # Transformations run in the program, so that a plan shows what they do; `transforms` would ask the engine.
         own = pulumi.ResourceOptions(transformations=[self._customized] if customize else [])
         self._component = name
         super().__init__(token, name, dict(inputs), pulumi.ResourceOptions.merge(opts, own))
+
+    @classmethod
+    def makes_cluster_objects(cls) -> bool:
+        """Whether children live in a Kubernetes cluster, so that somebody has to say in which."""
+        types = [child.type for child in cls.CHILDREN.values()]
+        return any(type_.__module__.startswith("pulumi_kubernetes.") for type_ in types
+                   if not issubclass(type_, pulumi.ProviderResource))  # fmt: skip
 
     @classmethod
     def child_of(cls, component: str, resource: pulumi.Resource, name: str) -> str | None:

@@ -1,6 +1,7 @@
 """A program of another repository that serves a model and never asks for its size."""
 
 import pulumi
+import pulumi_kubernetes as k8s
 
 from eks_llm.aws.node_pool import GpuNodePool
 from eks_llm.serving.service import InferenceService, Runtime
@@ -32,4 +33,5 @@ InferenceService(
         "instance_type": "p4d.24xlarge",
         "prometheus_url": "http://prometheus:9090",
     },
+    pulumi.ResourceOptions(provider=k8s.Provider("theirs", kubeconfig="apiVersion: v1")),
 )
