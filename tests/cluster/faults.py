@@ -35,6 +35,7 @@ from embedded.prometheus import Prometheus
 from tests.cluster.planes import FAST
 from tests.cluster.service import NAME, inference_service
 from tests.cluster.test_prometheus import series
+from tests.unit.serving import on_cluster
 
 NAMESPACE = "faults"
 PER_REPLICA = 5
@@ -47,7 +48,6 @@ PACE = replace(FAST, node_lost=15, restart=1)
 
 SERVER = r"""
 import http.server, os, sys, time
-from tests.unit.serving import on_cluster
 dead = "/state/dead"
 while os.path.exists(dead):
     time.sleep(0.1)  # as a server that loads its model
