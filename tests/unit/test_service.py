@@ -175,7 +175,7 @@ def test_only_clients_reach_the_server_and_only_prometheus_its_metrics() -> None
     policy = run(**TRITON, client_namespaces=["gateway"]).one("NetworkPolicy").inputs
     assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
     labelled, gateway = peers(policy, 8001)
-    assert labelled == {"namespaceSelector": {}, "podSelector": {"matchLabels": {"eks-llm.dev/client": "true"}}}
+    assert labelled == {"podSelector": {"matchLabels": {"eks-llm.dev/client": "true"}}}, "of its own namespace alone"
     assert gateway["namespaceSelector"]["matchExpressions"][0]["values"] == ["gateway"]
     for port in (8002, 8003):
         (monitoring,) = peers(policy, port)

@@ -123,15 +123,15 @@ def flows(name: str, policy: dict[str, Any]) -> tuple[Flow, ...]:
     """What a NetworkPolicy lets through to and from the pods of `name`."""
     spec = policy["spec"]
     return tuple(
-        Flow(name, direction, _peer(peer), tuple(f"{port['protocol']} {port['port']}" for port in rule["ports"]))
+        Flow(name, direction, _peer(peer, policy["metadata"]["namespace"]), tuple(f"{port['protocol']} {port['port']}" for port in rule["ports"]))
         for rules, direction in (("ingress", "from"), ("egress", "to"))
         for rule in spec[rules]
         for peer in rule[direction]
     )
 
 
-def _peer(peer: dict[str, Any]) -> str:
-    """A peer of a NetworkPolicy in words."""
+def _peer(peer: dict[str, Any], own: str) -> str:
+    """A peer of a NetworkPolicy in the namespace `own`, in words."""
     if block := peer.get("ipBlock"):
         closed = f" but {', '.join(block['except'])}" if block.get("except") else ""
         return f"{block['cidr']}{closed}"
@@ -140,5 +140,8 @@ def _peer(peer: dict[str, Any]) -> str:
     ]
     labels = [f"{key}={value}" for key, value in peer.get("podSelector", {}).get("matchLabels", {}).items()]
     pods = f"pods with {', '.join(labels)}" if labels else "all pods"
-    where = f"namespace {', '.join(names)}" if names else "every namespace"
+    if names:
+        where = f"namespace {', '.join(names)}"
+    else:
+        where = "every namespace" if "namespaceSelector" in peer else f"namespace {own}"
     return f"{pods} of {where}"

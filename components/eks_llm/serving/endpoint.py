@@ -6,7 +6,7 @@ from typing import Any
 from pydantic.alias_generators import to_camel
 
 CLIENT_LABEL = "eks-llm.dev/client"
-"""Pods with this label set to `true` may call every service, from any namespace."""
+"""Pods with this label set to `true` may call the services of their own namespace."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Endpoint:
     drain_s: int
     """Longest time, seconds, that a pod takes to end: whoever stands in front must wait that long for answers."""
     client_namespaces: tuple[str, ...] = ()
-    """Namespaces whose pods may call; from others, pods need `client_labels`."""
+    """Namespaces whose pods may call, beside pods of the service's own namespace with `client_labels`."""
     client_labels: dict[str, str] = field(default_factory=lambda: {CLIENT_LABEL: "true"})
     api_key: SecretKey | None = None
     """Where the API key lies that clients must send; None: none is asked for."""

@@ -129,7 +129,7 @@ class InferenceServiceArgs(TypedDict):
     """Stack files: config key of the API key that clients must send (runtime `openai` only). While clients change over
     it may hold two, separated by a space. Default: no key; the NetworkPolicy alone says who may call."""
     client_namespaces: NotRequired[list[str]]
-    """Namespaces whose pods may call the service. Pods with the label `eks-llm.dev/client: "true"` may from anywhere.
+    """Namespaces whose pods may call the service. In its own namespace pods need the label `eks-llm.dev/client: "true"`.
     Default: none."""
     namespace: str
     """Namespace of all objects. Pods use hostPath, so it must admit privileged pods. Plain text, no output: names and
@@ -502,7 +502,7 @@ class InferenceService(Component):
     CHILDREN = CHILDREN
 
     url: pulumi.Output[str]
-    """HTTP address inside the cluster. Callers need the label `eks-llm.dev/client: "true"` or an admitted namespace."""
+    """HTTP address inside the cluster, for pods of admitted namespaces and labelled ones of the service's own."""
 
     def __init__(self, name: str, args: InferenceServiceArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         model = InferenceService.checked(_InferenceService, args, name)

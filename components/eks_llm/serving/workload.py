@@ -363,6 +363,8 @@ POD_IDENTITY_AGENT = "169.254.170.23/32"
 def network_policy(work: Workload) -> dict[str, Any]:
     """Nobody reaches the pods but clients and Prometheus; they reach nothing but DNS, S3 and the identity agent.
 
+    A label admits nobody from another namespace: whoever may create pods anywhere could give it to them.
+
     S3 is reached at public addresses (by the gateway endpoint), so private ranges stay closed.
     """
     ports = work.server.ports
@@ -374,7 +376,7 @@ def network_policy(work: Workload) -> dict[str, Any]:
         key = "kubernetes.io/metadata.name"
         return {"namespaceSelector": {"matchExpressions": [{"key": key, "operator": "In", "values": list(names)}]}}
 
-    clients = [{"namespaceSelector": {}, "podSelector": {"matchLabels": {CLIENT_LABEL: "true"}}}]
+    clients: list[dict[str, Any]] = [{"podSelector": {"matchLabels": {CLIENT_LABEL: "true"}}}]
     if work.client_namespaces:
         clients.append(namespaces(*work.client_namespaces))
     dns = {**namespaces("kube-system"), "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}}}
