@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from eks_llm.catalog.engine_arguments import VLLM
+from eks_llm.catalog.images import IMAGES
 from eks_llm.catalog.models import MODELS
+from eks_llm.core.problems import problems
 from eks_llm.core.quantities import Duration
 from eks_llm.core.timing import drain
 from eks_llm.serving.engine import (
@@ -24,12 +27,14 @@ from eks_llm.serving.limits import Limits
 from eks_llm.serving.observability import Slo
 from eks_llm.serving.openai import flags
 from eks_llm.serving.scaling import Scaling
+from eks_llm.serving.service import ServiceSettings
 from eks_llm.serving.targets import targets
 from tests.unit import pod_modules  # noqa: F401 makes the next two importable
 
 import engine_config  # isort: skip
 from request_limits import RequestLimits  # isort: skip
 
+SERVICE = {"model": "llama-3-8b-instruct", "weights": "s3://acme-models/llama/", "pool": "a100"}
 LLAMA_8B = MODELS["llama-3-8b-instruct"]
 LLAMA_70B = MODELS["llama-3.3-70b-instruct"]
 
@@ -213,6 +218,32 @@ def test_flags_are_spelt_as_vllm_serve_spells_them() -> None:
     ]
 
 
+def test_the_list_of_arguments_is_of_the_images_engine() -> None:
+    assert {image.vllm for image in IMAGES.values() if image.vllm} == {VLLM}
+
+
+def test_every_wrong_argument_is_told_at_once() -> None:
+    with pytest.raises(ValidationError) as error:
+        Engine.model_validate({"extra": {"enforce_eagerr": True, "seed": "1", "port": 2}})
+    found = [problem.path for problem in problems(error.value, Engine)]
+    assert found == ["extra.enforce_eagerr", "extra.seed", "extra.port"]
+
+
+def test_arguments_of_the_right_kind_pass() -> None:
+    given = {"seed": 2, "cpu_offload_gb": 4, "dtype": "half", "enforce_eager": False, "hf_overrides": {"a": 1}}
+    assert Engine.model_validate({"extra": given}).extra == given
+
+
+def test_arguments_of_the_server_are_for_the_runtime_that_has_one() -> None:
+    tools = {"enable_auto_tool_choice": True, "tool_call_parser": "llama3_json"}
+    ServiceSettings.model_validate({**SERVICE, "runtime": "openai", "engine": {"extra": tools}})
+    with pytest.raises(ValidationError) as error:
+        ServiceSettings.model_validate({**SERVICE, "runtime": "triton", "engine": {"extra": tools}})
+    found = [str(problem) for problem in problems(error.value, ServiceSettings)]
+    assert [text.partition(":")[0] for text in found] == [f"engine.extra.{key}" for key in tools]
+    assert "runtime triton runs the engine alone" in found[0]
+
+
 # What is refused ----------------------------------------------------------------------------------------------------
 
 
@@ -230,15 +261,34 @@ def test_flags_are_spelt_as_vllm_serve_spells_them() -> None:
             "'a=b' is not an adapter's name: letters, digits and ._-, such as support-v2",
         ),
         ({"loraAdapters": {"": "sql"}}, "'' is not an adapter's name"),
-        ({"extra": {"port": 1}}, "port cannot be set here: it belongs to the server around the engine"),
-        ({"extra": {"host": "::"}}, "host cannot be set here: it belongs to the server"),
-        ({"extra": {"api_key": "secret"}}, "api_key cannot be set here: it belongs to the server"),
-        ({"extra": {"api_server_count": 2}}, "api_server_count cannot be set here: it belongs to the server"),
-        ({"extra": {"ssl_keyfile": "x"}}, "ssl_keyfile cannot be set here: it belongs to the server"),
-        ({"extra": {"data_parallel_size": 2}}, "data_parallel_size cannot be set here: it belongs to the server"),
-        ({"extra": {"seed": None}}, "seed has no value; leave the key out for vLLM's default"),
-        ({"extra": {"max_model_len": 1}}, "max_model_len cannot be set here: set engine.maxModelLen"),
-        ({"extra": {"maxModelLen": 1}}, "is not spelt as vLLM spells arguments"),
+        ({"extra": {"port": 1}}, "port: cannot be set here: it belongs to the server around the engine"),
+        ({"extra": {"host": "::"}}, "host: cannot be set here: it belongs to the server"),
+        ({"extra": {"api_key": "secret"}}, "api_key: cannot be set here: it belongs to the server"),
+        ({"extra": {"api_server_count": 2}}, "api_server_count: cannot be set here: it belongs to the server"),
+        ({"extra": {"ssl_keyfile": "x"}}, "ssl_keyfile: cannot be set here: it belongs to the server"),
+        ({"extra": {"data_parallel_size": 2}}, "data_parallel_size: cannot be set here: it belongs to the server"),
+        ({"extra": {"seed": None}}, "seed: has no value; leave the key out for vLLM's default"),
+        ({"extra": {"max_model_len": 1}}, "max_model_len: cannot be set here: set engine.maxModelLen"),
+        ({"extra": {"maxModelLen": 1}}, "not spelt as vLLM spells arguments"),
+        (
+            {"extra": {"enforce_eagerr": True}},
+            "enforce_eagerr: vLLM 0.27.1 has no such argument; did you mean 'enforce_eager'?",
+        ),
+        ({"extra": {"zzz": 1}}, "zzz: vLLM 0.27.1 has no such argument; its arguments are those of AsyncEngineArgs"),
+        ({"extra": {"enforce_eager": "false"}}, "enforce_eager: 'false': write true or false, without quotes"),
+        ({"extra": {"enforce_eager": 0}}, "enforce_eager: 0: write true or false, without quotes"),
+        ({"extra": {"seed": "1"}}, "seed: '1': write a whole number, such as 2, without quotes"),
+        ({"extra": {"seed": True}}, "seed: true: write a whole number"),
+        ({"extra": {"seed": 2.0}}, "seed: 2.0: write a whole number"),
+        ({"extra": {"cpu_offload_gb": "4GiB"}}, "cpu_offload_gb: '4GiB': write a number, such as 0.9, without quotes"),
+        ({"extra": {"dtype": "float8"}}, "dtype: 'float8' is not one of auto, half, float16, bfloat16, float, float32"),
+        ({"extra": {"dtype": 16}}, "dtype: 16 is not one of auto"),
+        (
+            {"extra": {"structured_outputs_config": "guidance"}},
+            "'guidance': write a mapping",
+        ),
+        ({"extra": {"logits_processors": "x"}}, "logits_processors: 'x': write a list, such as [a, b]"),
+        ({"extra": {"revision": 1}}, "revision: 1: write a text"),
         ({"gpuMemoryUtilization": 1.2}, "less than or equal to 1"),
         ({"maxNumSeqs": 0}, "greater than or equal to 1"),
     ],

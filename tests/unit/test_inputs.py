@@ -281,5 +281,5 @@ def test_fields_are_named_as_the_caller_names_them() -> None:
 
 def test_arguments_that_vllm_may_not_be_given_name_the_setting_for_it() -> None:
     assert refusals(engine={"extra": {"max_num_seqs": 5}}) == [
-        "engine.extra: max_num_seqs cannot be set here: set engine.max_num_seqs"
+        "engine.extra.max_num_seqs: cannot be set here: set engine.max_num_seqs"
     ]

@@ -268,23 +268,44 @@ def test_a_floor_that_outlives_its_capacity_block_is_warned_of() -> None:
         ),
         (
             {"frontDoor": {"query": "rate(x_total[1m])", "requestsPerReplica": 1}},
-            "scaling.front_door.query: 'rate(x_total[1m])': KEDA takes one element; begin with sum(…)",
+            "scaling.front_door.query: 'rate(x_total[1m])': KEDA takes one element, and `rate(x_total[1m])` may give "
+            "several; begin with sum(…)",
         ),
         (
             {"frontDoor": {"query": "sum(rate(x_total[1m])) by (route)", "requestsPerReplica": 1}},
-            "KEDA takes one element, and `by (route)` gives one per group; leave it out",
+            "gives one per group; leave the grouping out",
         ),
         ({"frontDoor": {**FRONT_DOOR, "requestsPerReplica": 0}}, "scaling.front_door.requests_per_replica: 0"),
         ({"max": 2, "floors": [OFFICE]}, "3 replicas are more than max 2"),
+        ({"frontDoor": {**FRONT_DOOR, "requestsPerReplica": 1e308}}, "front_door.requests_per_replica: 1e+308"),
+        ({"frontDoor": {**FRONT_DOOR, "requestsPerReplica": 1e-300}}, "front_door.requests_per_replica: 1e-300"),
+        (
+            {"frontDoor": {"query": "sum(rate())", "requestsPerReplica": 1}},
+            "scaling.front_door.query: 'sum(rate())': not a query that Prometheus can read (expected 1 argument(s)",
+        ),
         (
             {"max": 4, "floors": [{**OFFICE, "start": "0 25 * * *"}]},
             "floors[0].start: '0 25 * * *': '25' is not a hour",
         ),
         (
+            {"max": 4, "floors": [{**OFFICE, "start": "0 8 31 2 *"}]},
+            "floors[0].start: '0 8 31 2 *': '0 8 31 2 *' never comes: no month that it names has a day 31",
+        ),
+        (
+            {"max": 4, "floors": [{**OFFICE, "end": "0 8 * * 7"}]},
+            "floors[0].end: '0 8 * * 7': '7' is not a weekday within 0 and 6; 0 is Sunday",
+        ),
+        ({"max": 4, "floors": [{**OFFICE, "timezone": "localtime"}]}, "'localtime': not a time zone of the IANA"),
+        ({"max": 4, "floors": [{**OFFICE, "timezone": "europe/berlin"}]}, "did you mean 'Europe/Berlin'?"),
+        ({"max": 4, "floors": [{**OFFICE, "timezone": ""}]}, "timezone: '': not a time zone"),
+        (
             {"max": 4, "floors": [{**OFFICE, "timezone": "Berlin"}]},
             "floors[0].timezone: 'Berlin': not a time zone of the IANA database",
         ),
-        ({"max": 4, "floors": [{**OFFICE, "start": "7:00"}]}, "scaling.floors[0].start: '7:00': not a cron expression"),
+        (
+            {"max": 4, "floors": [{**OFFICE, "start": "7:00"}]},
+            "scaling.floors[0].start: '7:00': not a cron expression of",
+        ),
         (
             {"max": 4, "floors": [{**OFFICE, "end": OFFICE["start"]}]},
             "scaling.floors[0].end: '0 7 * * 1-5': the same as start",

@@ -309,3 +309,14 @@ def test_schedules(schedule: str, after: str, expected: str) -> None:
 def test_refuses_schedules(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a|fields"):
         Schedule.parse(text)
+
+
+@pytest.mark.parametrize("text", ["0 8 31 2 *", "0 8 30 FEB *", "0 8 31 4,6,9,11 *", "0 8 30-31 2 ?", "0 8 31 2 */1"])
+def test_refuses_days_that_no_year_has(text: str) -> None:
+    with pytest.raises(ValueError, match="never comes"):
+        Schedule.parse(text)
+
+
+@pytest.mark.parametrize("text", ["0 8 29 2 *", "0 8 31 1,2 *", "0 8 31 2 1", "0 8 */31 2 *", "0 8 31 2 */2"])
+def test_takes_days_that_some_year_has_and_weekdays_beside_those_that_none_has(text: str) -> None:
+    assert Schedule.parse(text).next(datetime.datetime(2026, 1, 1))

@@ -14,10 +14,11 @@ from pydantic import Field, field_validator, model_validator
 
 from ..catalog.models import ModelShape
 from ..catalog.quantization import KV_CACHES
-from ..core.faults import Fault
+from ..core.faults import Faults
 from ..core.model import Model
 from ..core.problems import nearest
 from ..core.timing import STALE_SECONDS, STALL_SECONDS, Drain
+from .extra import extra_problems
 from .limits import Limits
 
 # Arguments ----------------------------------------------------------------------------------------------------------
@@ -79,8 +80,9 @@ class EngineArgs(TypedDict):
     """Processes that serve requests in front of the one engine process: Triton instances, or API servers of `vllm
     serve`. Default: derived from the pod's vCPUs and the profile, see `frontends()`."""
     extra: NotRequired[dict[str, Any]]
-    """Any other argument of vLLM's `AsyncEngineArgs`, in its own spelling, e.g. `{"scheduling_policy": "priority"}`.
-    Arguments of the server around the engine (address, API key, TLS, …) are refused."""
+    """Any other argument of the pinned vLLM's `AsyncEngineArgs`, in its own spelling and type, e.g.
+    `{"scheduling_policy": "priority"}`; with runtime `openai` also those of `vllm serve` for tools and chat templates.
+    What listens where and who may call (address, API key, TLS, …) is refused. Default: none."""
 
 
 @dataclass(frozen=True)
@@ -109,40 +111,6 @@ LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 STRUCTURED_OUTPUTS = "xgrammar"
 """The library for structured outputs. vLLM's own choice, `auto`, is made by the first request of a pod and kept for the
 others, so that two pods answer the same request differently; xgrammar is what it tries first."""
-
-NOT_EXTRA = {
-    "allowed_media_domains": "set {key.limits.media_domains}",
-    "disable_log_stats": "metrics need the statistics",
-    "enable_lora": "set {key.engine.lora_adapters}",
-    "gpu_memory_utilization": "set {key.engine.gpu_memory_utilization}",
-    "kv_cache_dtype": "set {key.engine.kv_cache_dtype}",
-    "enable_prefix_caching": "set {key.engine.enable_prefix_caching}",
-    "lora_modules": "set {key.engine.lora_adapters}",
-    "max_logprobs": "set {key.limits.max_logprobs}",
-    "max_lora_rank": "set {key.engine.max_lora_rank}",
-    "max_loras": "set {key.engine.lora_adapters}",
-    "max_model_len": "set {key.engine.max_model_len}",
-    "max_num_batched_tokens": "set {key.engine.max_num_batched_tokens}",
-    "max_num_seqs": "set {key.engine.max_num_seqs}",
-    "model": "set {key.weights}",
-    "pipeline_parallel_size": "set {key.pipeline_parallel}",
-    "served_model_name": "it is the service's name",
-    "shutdown_timeout": "it follows from {key.limits.request_timeout}",
-    "speculative_config": "set {key.engine.speculative}",
-    "stat_loggers": "metrics need the statistics",
-    "tensor_parallel_size": "set {key.tensor_parallel}",
-}
-"""vLLM arguments that `extra` may not hold, and why, as templates of a `Fault`."""
-SERVER_ARGS = re.compile(
-    "host|port|uds|api_key|api_server_count|headless|config|root_path|middleware|grpc|hf_token|tool_parser_plugin|log_config_file"
-    "|allow_credentials|allowed_(origins|methods|headers)|disable_access_log_for_endpoints|disable_fastapi_docs"
-    "|(enable_)?ssl_.*|(disable_)?uvicorn_.*|h11_.*|dp_supervisor_.*|data_parallel_.*"
-)
-"""Arguments of `vllm serve` that are not the engine's: what listens where, who may call, code to load, more processes.
-
-An API key here would stand in the arguments of a process, in the pod's manifest and in plain text in the stack file.
-Source: vllm/entrypoints/openai/cli_args.py and vllm/entrypoints/cli/serve.py.
-"""
 
 
 class Speculative(Model):
@@ -202,17 +170,8 @@ class Engine(Model):
     @field_validator("extra")
     @classmethod
     def _only_others(cls, extra: dict[str, Any]) -> dict[str, Any]:
-        if not isinstance(extra.get("structured_outputs_config", {}), dict):
-            raise ValueError("structured_outputs_config takes an object, e.g. {backend: guidance}")
-        for key, value in extra.items():
-            if not re.fullmatch(r"[a-z][a-z0-9_]*", key):
-                raise ValueError(f"{key!r} is not spelt as vLLM spells arguments, e.g. scheduling_policy")
-            if key in NOT_EXTRA:
-                raise Fault("", "{argument} cannot be set here: " + NOT_EXTRA[key], argument=key)
-            if SERVER_ARGS.fullmatch(key):
-                raise ValueError(f"{key} cannot be set here: it belongs to the server around the engine")
-            if value is None:
-                raise ValueError(f"{key} has no value; leave the key out for vLLM's default")
+        if found := list(extra_problems(extra)):
+            raise Faults(*found)
         return extra
 
 

@@ -53,6 +53,7 @@ from .engine import (
     max_num_seqs,
 )
 from .expected import Expected, ExpectedArgs
+from .extra import server_arguments
 from .limits import Limits, LimitsArgs
 from .observability import Slo, SloArgs, pod_monitor, watched
 from .scaling import Scaling, ScalingArgs, scaled_object
@@ -201,6 +202,13 @@ class ServiceSettings(Model):
         if value and info.data.get("runtime") is Runtime.TRITON:
             raise ValueError("Triton knows no API keys; use runtime openai, or put a gateway in front")
         return value
+
+    @model_validator(mode="after")
+    def _engine_has_no_server(self) -> "ServiceSettings":
+        text = "an argument of `vllm serve`, around the engine; runtime triton runs the engine alone"
+        if self.runtime is Runtime.TRITON and (keys := server_arguments(self.engine.extra)):
+            raise Faults(*(Fault("engine.extra", text, at=key) for key in keys))
+        return self
 
     @model_validator(mode="after")
     def _fits_the_model(self) -> "ServiceSettings":
