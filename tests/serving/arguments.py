@@ -8,6 +8,7 @@ import dataclasses
 import enum
 import types
 import typing
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Union
 
@@ -64,19 +65,20 @@ def _code(hint: Any) -> bool:
 
 def read() -> dict[str, Any]:
     """The arguments, by whose they are."""
-    import vllm
-    from vllm.config import quantization
-    from vllm.engine.arg_utils import AsyncEngineArgs
-    from vllm.entrypoints.openai.cli_args import FrontendArgs
+    # By name: only the serving environment has it.
+    version = import_module("vllm").__version__
+    arguments = import_module("vllm.engine.arg_utils").AsyncEngineArgs
+    frontend = import_module("vllm.entrypoints.openai.cli_args").FrontendArgs
+    quantization = import_module("vllm.config.quantization")
 
     def of(kind: Any) -> dict[str, Any]:
         hints = typing.get_type_hints(kind, localns=vars(quantization))
         names = sorted(field.name for field in dataclasses.fields(kind) if not field.name.startswith("_"))
         return {name: takes(hints[name]) for name in names}
 
-    engine = of(AsyncEngineArgs)
-    server = {name: kind for name, kind in of(FrontendArgs).items() if name not in engine}
-    return {"vllm": vllm.__version__, "engine": engine, "server": server}
+    engine = of(arguments)
+    server = {name: kind for name, kind in of(frontend).items() if name not in engine}
+    return {"vllm": version, "engine": engine, "server": server}
 
 
 if __name__ == "__main__":
