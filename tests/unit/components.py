@@ -28,7 +28,7 @@ FULL: dict[Callable[..., pulumi.ComponentResource], list[dict[str, Any]]] = {
         {
             "version": "1.35",
             "admins": ["arn:aws:iam::111122223333:role/platform-admin"],
-            "subnet_ids": ["subnet-1", "subnet-2"],
+            "subnet_ids": ["subnet-00000001", "subnet-00000002"],
             "log_types": ["audit"],
         }
     ],
@@ -39,10 +39,10 @@ FULL: dict[Callable[..., pulumi.ComponentResource], list[dict[str, Any]]] = {
             "nodes": {"min": 0, "max": 2},
             "cluster_name": "main",
             "kubernetes_version": "1.35",
-            "subnet_id": "subnet-2",
-            "security_group_id": "sg-1",
+            "subnet_id": "subnet-00000002",
+            "security_group_id": "sg-00000001",
             "node_role_arn": "arn:aws:iam::111122223333:role/node",
-            "vpc_id": "vpc-1",
+            "vpc_id": "vpc-00000001",
             "efa": True,
             "placement_group": True,
         }
@@ -60,7 +60,7 @@ FULL: dict[Callable[..., pulumi.ComponentResource], list[dict[str, Any]]] = {
     Keda: [{}],
     GpuOperator: [{"ami_type": "AL2023_x86_64_NVIDIA"}],
     NodeAutoscaler: [{**CLUSTER, "kubernetes_version": "1.35"}],
-    LoadBalancerController: [{**CLUSTER, "vpc_id": "vpc-1"}],
+    LoadBalancerController: [{**CLUSTER, "vpc_id": "vpc-00000001"}],
     ExistingCluster: [
         {
             "kubeconfig": "apiVersion: v1",

@@ -4,6 +4,7 @@ import json
 from datetime import date
 from typing import Any
 
+import pulumi
 import pytest
 
 from eks_llm.aws import cluster as module
@@ -23,7 +24,7 @@ def _on_a_fixed_day(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def cluster(**args: Any) -> Recording:
-    basic = {"version": "1.35", "admins": [ADMIN], "subnet_ids": ["subnet-1", "subnet-2"]}
+    basic = {"version": "1.35", "admins": [ADMIN], "subnet_ids": ["subnet-00000001", "subnet-00000002"]}
     return record(lambda: Cluster("dev", {**basic, **args}))  # type: ignore[typeddict-item]
 
 
@@ -80,7 +81,7 @@ def test_instance_types_of_system_nodes(name: str) -> None:
 def test_without_public_ranges_only_the_vpc_reaches_the_api() -> None:
     vpc = control_plane(cluster()).inputs["vpcConfig"]
     assert vpc == {
-        "subnetIds": ["subnet-1", "subnet-2"],
+        "subnetIds": ["subnet-00000001", "subnet-00000002"],
         "endpointPrivateAccess": True,
         "endpointPublicAccess": False,
     }
@@ -148,7 +149,8 @@ def test_addons_are_pinned_and_come_in_the_order_that_nodes_need() -> None:
 
 def test_gpu_pools_come_after_the_addons_without_which_their_nodes_fail() -> None:
     def program() -> None:
-        made = Cluster("dev", {"version": "1.35", "admins": [ADMIN], "subnet_ids": ["subnet-1", "subnet-2"]})
+        subnets = ["subnet-00000001", "subnet-00000002"]
+        made = Cluster("dev", {"version": "1.35", "admins": [ADMIN], "subnet_ids": subnets})
         GpuNodePool(
             "a100",
             {
@@ -157,7 +159,7 @@ def test_gpu_pools_come_after_the_addons_without_which_their_nodes_fail() -> Non
                 "nodes": {"min": 1, "max": 1},
                 "cluster_name": made.cluster_name,
                 "kubernetes_version": "1.35",
-                "subnet_id": "subnet-1",
+                "subnet_id": "subnet-00000001",
                 "security_group_id": made.security_group_id,
                 "node_role_arn": made.node_role_arn,
             },
@@ -347,3 +349,20 @@ def test_refuses(args: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidArgs) as error:
         cluster(**args)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "ids", [["subnet-00000001"], [], ["subnet-00000001", "subnet-00000001"], ["subnet-00000001", "vpc-00000001"]]
+)
+def test_refuses_subnets_that_eks_would(ids: list[str]) -> None:
+    with pytest.raises(InvalidArgs, match="subnet_ids"):
+        cluster(subnet_ids=ids)
+
+
+def test_subnets_may_be_known_later() -> None:
+    def program() -> None:
+        ids: list[Any] = [pulumi.Output.from_input("subnet-00000001"), "subnet-00000002"]
+        Cluster("dev", {"version": "1.35", "admins": [ADMIN], "subnet_ids": ids})
+
+    made = control_plane(record(program)).inputs["vpcConfig"]["subnetIds"]
+    assert made == ["subnet-00000001", "subnet-00000002"]

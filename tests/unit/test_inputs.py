@@ -192,7 +192,12 @@ def test_a_component_shows_its_settings_as_a_stack_file_writes_them() -> None:
         "capacity": {"kind": "capacityBlock", "id": "cr-0123456789abcdef0", "endsAt": "2099-01-01T11:30:00+00:00"},
         "rootVolume": "100GiB",
     }
-    wiring = dict.fromkeys(("cluster_name", "subnet_id", "security_group_id", "node_role_arn"), "x")
+    wiring = {
+        "cluster_name": "x",
+        "subnet_id": "subnet-00000001",
+        "security_group_id": "sg-00000001",
+        "node_role_arn": "arn:aws:iam::111122223333:role/node",
+    }
 
     def program() -> None:
         settings = PoolSettings.model_validate(pool).args()
@@ -206,15 +211,15 @@ def test_a_component_shows_its_settings_as_a_stack_file_writes_them() -> None:
 def test_outputs_among_the_settings_are_resolved() -> None:
     def program() -> None:
         subnets: dict[str, pulumi.Input[str]] = {
-            "us-west-2a": pulumi.Output.from_input("subnet-a"),
-            "us-west-2b": "subnet-b",
+            "us-west-2a": pulumi.Output.from_input("subnet-0000000a"),
+            "us-west-2b": "subnet-0000000b",
         }
-        Network("main", {"region": "us-west-2", "existing": {"vpc_id": "vpc-1", "private_subnet_ids": subnets}})
+        Network("main", {"region": "us-west-2", "existing": {"vpc_id": "vpc-00000001", "private_subnet_ids": subnets}})
 
     run = record(program)
     assert run.one("Network").inputs["existing"]["privateSubnetIds"] == {
-        "us-west-2a": "subnet-a",
-        "us-west-2b": "subnet-b",
+        "us-west-2a": "subnet-0000000a",
+        "us-west-2b": "subnet-0000000b",
     }
 
 

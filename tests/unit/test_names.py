@@ -31,7 +31,11 @@ def test_every_component_refuses_a_name_without_room_for_what_is_appended(compon
 
 def test_a_clusters_name_leaves_room_for_its_roles() -> None:
     # IAM: 64 characters, of which 19 are -aws-ebs-csi-driver and 8 Pulumi's random ending
-    args: Any = {"version": "1.35", "admins": ["arn:aws:iam::111122223333:role/admin"], "subnet_ids": ["a", "b"]}
+    args: Any = {
+        "version": "1.35",
+        "admins": ["arn:aws:iam::111122223333:role/admin"],
+        "subnet_ids": ["subnet-0000000a", "subnet-0000000b"],
+    }
     record(lambda: Cluster("x" * 37, args))
     with pytest.raises(InvalidArgs, match=r"name: 38 characters; at most 37, as its IAM role x+-aws-ebs-csi-driver-"):
         record(lambda: Cluster("x" * 38, args))

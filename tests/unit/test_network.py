@@ -49,8 +49,8 @@ def test_s3_traffic_of_all_private_subnets_bypasses_nat() -> None:
 
 def test_an_existing_vpc_creates_nothing() -> None:
     existing: ExistingNetworkArgs = {
-        "vpc_id": "vpc-1",
-        "private_subnet_ids": {"us-west-2a": "subnet-1", "us-west-2b": "subnet-2"},
+        "vpc_id": "vpc-00000001",
+        "private_subnet_ids": {"us-west-2a": "subnet-00000001", "us-west-2b": "subnet-00000002"},
     }
     run = network({"region": "us-west-2", "existing": existing})
     assert [item.type for item in run.resources] == ["eks-llm:index:Network"]
@@ -87,8 +87,11 @@ def test_ranges_of_a_vpc(cidr: str) -> None:
         ({"zones": ZONES, "cidr": "169.254.0.0/16"}, "not a private range"),
         ({"zones": ZONES, "interface_endpoints": ["s3"]}, "s3 has a gateway endpoint already; leave it out"),
         ({"zones": ZONES, "interface_endpoints": ["sts", "sts"]}, "a service is listed twice"),
-        ({"zones": ZONES, "interface_endpoints": ["ecr.api", "ecr-api"]}, "a service is listed twice"),
-        ({"zones": ZONES, "interface_endpoints": ["ECR"]}, "'ECR' is not an AWS service such as ecr.api"),
+        ({"zones": ZONES, "interface_endpoints": ["ecr.api", "ecr-api"]}, "did you mean 'ecr.api'?"),
+        (
+            {"zones": ZONES, "interface_endpoints": ["ECR"]},
+            "'ECR' is not a service with an interface endpoint",
+        ),
         ({"region": "cn-north-1"}, "region: 'cn-north-1': in partition aws-cn; the components know only aws"),
         ({"region": "us-gov-west-1"}, "region: 'us-gov-west-1': in partition aws-us-gov"),
         ({"region": "mars-west-2"}, "region: 'mars-west-2': not an AWS region; did you mean"),

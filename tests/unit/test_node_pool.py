@@ -40,8 +40,8 @@ BASIC: dict[str, Any] = {
     "nodes": {"min": 1, "max": 4},
     "cluster_name": "dev",
     "kubernetes_version": "1.35",
-    "subnet_id": "subnet-1",
-    "security_group_id": "sg-cluster",
+    "subnet_id": "subnet-00000001",
+    "security_group_id": "sg-0000000c",
     "node_role_arn": "arn:aws:iam::111122223333:role/node",
 }
 
@@ -127,7 +127,7 @@ def test_the_template_holds_nothing_that_eks_forbids() -> None:
         "httpTokens": "required",
         "httpPutResponseHopLimit": 1,
     }
-    assert made["vpcSecurityGroupIds"] == ["sg-cluster"]
+    assert made["vpcSecurityGroupIds"] == ["sg-0000000c"]
     # EKS user guide: no image here, or EKS would neither choose one nor join the node; no profile, no subnet.
     assert not {"imageId", "iamInstanceProfile", "networkInterfaces", "instanceType"} & set(made)
 
@@ -148,7 +148,7 @@ def test_tags_reach_instances_volumes_and_interfaces() -> None:
 
 def test_one_zone_one_type_one_pinned_image() -> None:
     made = group(pool())
-    assert made["subnetIds"] == ["subnet-1"]
+    assert made["subnetIds"] == ["subnet-00000001"]
     assert made["instanceTypes"] == ["p4d.24xlarge"]
     assert (made["amiType"], made["version"], made["releaseVersion"]) == (
         "AL2023_x86_64_NVIDIA", "1.35", "1.35.6-20260714",
@@ -244,7 +244,7 @@ def test_a_block_that_has_ended_gives_a_warning() -> None:
 def places(instance_type: str) -> list[tuple[int, int, str]]:
     return [
         (made["network_card_index"], made["device_index"], made["interface_type"])  # type: ignore[typeddict-item]
-        for made in efa_interfaces(INSTANCES[instance_type], ["sg-1"])
+        for made in efa_interfaces(INSTANCES[instance_type], ["sg-00000001"])
     ]
 
 
@@ -270,14 +270,14 @@ def test_efa_layout_of_every_type_that_has_it(name: str) -> None:
 
 
 def test_efa_interfaces_carry_both_groups_and_the_fabric_is_closed() -> None:
-    run = pool(efa=True, vpc_id="vpc-1")
+    run = pool(efa=True, vpc_id="vpc-00000001")
     made = template(run)
     assert "vpcSecurityGroupIds" not in made  # cannot be mixed with groups of interfaces
-    assert all(nic["securityGroups"] == ["sg-cluster", "‹a100-efa.id›"] for nic in made["networkInterfaces"])
+    assert all(nic["securityGroups"] == ["sg-0000000c", "‹a100-efa.id›"] for nic in made["networkInterfaces"])
     assert not any({"subnetId", "associatePublicIpAddress"} & set(nic) for nic in made["networkInterfaces"])
     fabric = run.one("SecurityGroup").inputs
     rule = {"self": True, "protocol": "-1", "fromPort": 0, "toPort": 0}
-    assert (fabric["vpcId"], fabric["ingress"], fabric["egress"]) == ("vpc-1", [rule], [rule])
+    assert (fabric["vpcId"], fabric["ingress"], fabric["egress"]) == ("vpc-00000001", [rule], [rule])
     assert group(run)["tags"]["k8s.io/cluster-autoscaler/node-template/resources/vpc.amazonaws.com/efa"] == "4"
 
 
@@ -302,7 +302,7 @@ def test_every_type_of_the_catalogue_makes_a_pool_or_says_what_it_lacks(name: st
 
 def test_efa_without_a_device_plugin_is_warned_of() -> None:
     assert pool().warnings == []
-    (warning,) = pool(efa=True, vpc_id="vpc-1").warnings
+    (warning,) = pool(efa=True, vpc_id="vpc-00000001").warnings
     assert "nothing here installs one; install the chart aws-efa-k8s-device-plugin" in warning
     assert "a toleration of nvidia.com/gpu" in warning
 
@@ -326,7 +326,7 @@ def test_settings_of_a_stack_file() -> None:
     ("args", "message"),
     [
         ({"instance_type": "p4d.24xlarg"}, "not a GPU instance type of the catalogue; did you mean 'p4d.24xlarge'?"),
-        ({"zone": "us-west-2"}, "zone: 'us-west-2': not an availability zone"),
+        ({"zone": "us-west-2"}, "'us-west-2' is not an availability zone"),
         ({"nodes": {"min": 3, "max": 2}}, "nodes: min 3 is more than max 2"),
         ({"nodes": {"min": 0, "max": 0}}, "nodes.max: 0: input should be greater than or equal to 1"),
         ({"ami_type": "AL2023_x86_64_STANDARD"}, "has no NVIDIA driver, and p4d.24xlarge has GPUs"),
@@ -336,13 +336,13 @@ def test_settings_of_a_stack_file() -> None:
         ({"ami_release": "20260714"}, "ami_release: '20260714' is not an AMI release such as 1.35.6-20260714"),
         ({"ami_release": "1.34.9-20260714"}, "is not a release for Kubernetes 1.35"),
         ({"kubernetes_version": "1.20"}, "kubernetes_version: '1.20' is not in the catalogue"),
-        ({"instance_type": "g6.xlarge", "efa": True, "vpc_id": "vpc-1"}, "efa: g6.xlarge has no EFA interface"),
+        ({"instance_type": "g6.xlarge", "efa": True, "vpc_id": "vpc-00000001"}, "efa: g6.xlarge has no EFA interface"),
         ({"efa": True}, "vpc_id: required with efa"),
         ({"capacity": {"kind": "reservation"}}, "capacity: reservation needs the id of what was bought"),
         ({"capacity": {"kind": "capacityBlock"}}, "capacity: capacityBlock needs the id of what was bought"),
         ({"capacity": {"kind": "spot", "id": "cr-0123456789abcdef0"}}, "capacity: spot takes no id"),
         ({"capacity": {"id": "cr-0123456789abcdef0", "kind": "onDemand"}}, "capacity: onDemand takes no id"),
-        ({"capacity": {"kind": "reservation", "id": "my-block"}}, "'my-block' is not the id of a capacity reservation"),
+        ({"capacity": {"kind": "reservation", "id": "my-block"}}, "'my-block': not the id of a capacity reservation"),
         ({"capacity": {**RESERVATION, "ends_at": "2026-12-14T11:30:00Z"}}, "ends_at belongs to capacityBlock"),
         ({"capacity": {**BLOCK, "ends_at": "2026-12-14T11:30:00"}}, "input should have timezone info"),
         ({"capacity": BLOCK}, "nodes.min: set 0 with a capacityBlock"),

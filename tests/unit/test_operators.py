@@ -30,7 +30,7 @@ COMPONENTS: dict[str, Callable[[], pulumi.ComponentResource]] = {
     "cluster-autoscaler": lambda: NodeAutoscaler("nodes", {**IN_CLUSTER, "kubernetes_version": "1.35"}, on_cluster()),  # type: ignore[typeddict-item]
     "aws-load-balancer-controller": lambda: LoadBalancerController(
         "lb",
-        {**IN_CLUSTER, "vpc_id": "vpc-1"},  # type: ignore[typeddict-item]
+        {**IN_CLUSTER, "vpc_id": "vpc-00000001"},  # type: ignore[typeddict-item]
         on_cluster(),
     ),
 }
@@ -151,7 +151,7 @@ SERVICE_MONITORS: dict[str, Callable[[bool], dict[str, Any]]] = {
     "cluster-autoscaler": lambda on: node_autoscaler.autoscaler_values(
         NodeAutoscalerSettings(service_monitors=on), "1.35", "main", "us-west-2"
     ),
-    "aws-load-balancer-controller": lambda on: load_balancer.controller_values("main", "us-west-2", "vpc-1", on),
+    "aws-load-balancer-controller": lambda on: load_balancer.controller_values("main", "us-west-2", "vpc-00000001", on),
 }
 
 
@@ -344,7 +344,7 @@ def test_the_two_traps_of_the_load_balancer_controller_are_avoided() -> None:
     values = release_of(recorded("aws-load-balancer-controller"), "aws-load-balancer-controller").inputs["values"]
     assert values["enableServiceMutatorWebhook"] is False
     assert values["keepTLSSecret"] is True
-    assert (values["clusterName"], values["region"], values["vpcId"]) == ("main", "us-west-2", "vpc-1")
+    assert (values["clusterName"], values["region"], values["vpcId"]) == ("main", "us-west-2", "vpc-00000001")
 
 
 def test_the_controllers_policy_fits_an_inline_policy_and_deletes_only_what_it_made() -> None:

@@ -10,7 +10,7 @@ from eks_llm.core.problems import InvalidArgs
 from eks_llm.core.s3 import uri_problem
 from eks_llm.plan.recorder import Recording, record
 
-KEY = "arn:aws:kms:us-west-2:111122223333:key/0a1b"
+KEY = "arn:aws:kms:us-west-2:111122223333:key/0a1b2c3d-1111-2222-3333-444455556666"
 BASIC: dict[str, Any] = {
     "bucket": "acme-models",
     "cluster_name": "dev",
@@ -142,7 +142,10 @@ def test_bad_prefixes(uri: str, message: str) -> None:
             {"create": False, "force_destroy": True},
             "force_destroy: true with create: false; a bucket made elsewhere is",
         ),
-        ({"kms_key": "arn:aws-cn:kms:cn-north-1:111122223333:key/0a1b"}, "of another partition than arn:aws"),
+        (
+            {"kms_key": KEY.replace("arn:aws", "arn:aws-cn")},
+            "of another partition than arn:aws",
+        ),
         ({"kms_key": "alias/weights"}, "kms_key: 'alias/weights': not an ARN"),
         ({"kms_key": "arn:aws:s3:::acme-models"}, "not the ARN of a KMS key"),
     ],

@@ -6,7 +6,7 @@ import json
 import re
 from enum import Enum
 from ipaddress import IPv4Network, collapse_addresses
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict, cast
 
 import pulumi
 import pulumi_aws as aws
@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from ..catalog.eks import CONTROL_PLANE_USD, KUBERNETES, AmiType, architecture
 from ..catalog.instances import INSTANCES
-from ..core.addresses import Arn, Cidr
+from ..core.addresses import IAM_NAME, Arn, Cidr, SubnetId, private_range
 from ..core.component import Child, Component
 from ..core.customize import Customize
 from ..core.faults import Fault
@@ -97,7 +97,7 @@ class ClusterArgs(TypedDict):
 def _principal(arn: str) -> str:
     if re.match(r"arn:[^:]+:sts:", arn):
         raise ValueError("a session is not a principal of an access entry; name its role, arn:aws:iam::…:role/…")
-    if not re.match(r"arn:[^:]+:iam::\d{12}:(role|user)/", arn):
+    if not re.fullmatch(rf"arn:aws:iam::\d{{12}}:(role|user)/{IAM_NAME}", arn, re.ASCII):
         raise ValueError("not an IAM role or user such as arn:aws:iam::111122223333:role/platform-admin")
     return arn
 
@@ -188,6 +188,20 @@ class ClusterSettings(Model):
             raise ValueError(f"logs can be kept for {', '.join(map(str, RETENTION_DAYS))} days (CloudWatch)")
         return days
 
+    @field_validator("public_access_cidrs")
+    @classmethod
+    def _from_the_internet(cls, ranges: list[IPv4Network]) -> list[IPv4Network]:
+        for cidr in ranges:
+            if reserved := private_range(cidr):
+                raise ValueError(
+                    f"{cidr} is in {reserved}, which nobody on the internet has (EKS refuses reserved addresses): list "
+                    "the public addresses of your offices and runners, as their NAT shows them"
+                )
+            wider = [other for other in ranges if other is not cidr and cidr.subnet_of(other)]
+            if wider:
+                raise ValueError(f"{cidr} is within {wider[0]}, which is listed too; leave it out")
+        return ranges
+
     @model_validator(mode="after")
     def _closed(self) -> "ClusterSettings":
         if len(self.public_access_cidrs) > PUBLIC_RANGES:
@@ -230,9 +244,18 @@ class ClusterSettings(Model):
 
 
 class _Cluster(ClusterSettings):
-    subnet_ids: In[list[str]]
+    subnet_ids: In[list[In[SubnetId]]]
     tags: Tags = {}
     customize: Customize = {}
+
+    @field_validator("subnet_ids")
+    @classmethod
+    def _in_two_zones(cls, ids: Any) -> Any:
+        if isinstance(ids, list):
+            known = [subnet for subnet in cast(list[Any], ids) if isinstance(subnet, str)]
+            if len(cast(list[Any], ids)) < 2 or len(set(known)) != len(known):
+                raise ValueError("name subnets of at least two zones (EKS), each once")
+        return ids
 
 
 # Builders -----------------------------------------------------------------------------------------------------------

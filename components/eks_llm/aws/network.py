@@ -9,11 +9,12 @@ import pulumi
 import pulumi_aws as aws
 from pydantic import field_validator, model_validator
 
-from ..catalog.regions import OTHER_PARTITIONS, REGIONS
-from ..core.addresses import Cidr
+from ..catalog.endpoints import ENDPOINTS
+from ..catalog.regions import OTHER_PARTITIONS, REGIONS, zone_problem
+from ..core.addresses import Cidr, SubnetId, VpcId
 from ..core.component import Child, Component
 from ..core.customize import Customize
-from ..core.faults import Fault
+from ..core.faults import Fault, Faults
 from ..core.model import In, Model, component_inputs
 from ..core.problems import nearest
 from ..sizing.needs import Context, Needs, answers
@@ -35,9 +36,11 @@ class ExistingNetworkArgs(TypedDict):
     vpc_id: pulumi.Input[str]
     """Id of the VPC. It needs DNS support and DNS hostnames switched on."""
     private_subnet_ids: dict[str, pulumi.Input[str]]
-    """Id of one private subnet per zone, e.g. `{"us-west-2a": "subnet-…"}`. At least two zones (EKS)."""
+    """Id of one private subnet per zone, e.g. `{"us-west-2a": "subnet-…"}`. At least two zones (EKS). Internal load
+    balancers find them by the tag `kubernetes.io/role/internal-elb: 1`."""
     public_subnet_ids: NotRequired[dict[str, pulumi.Input[str]]]
-    """Id of one public subnet per zone, for internet-facing load balancers. Default: none."""
+    """Id of one public subnet per zone, for internet-facing load balancers, which find them by the tag
+    `kubernetes.io/role/elb: 1`. Default: none."""
 
 
 class NetworkArgs(TypedDict):
@@ -63,9 +66,26 @@ class NetworkArgs(TypedDict):
 
 
 class ExistingNetwork(Model):
-    vpc_id: In[str]
-    private_subnet_ids: dict[str, In[str]]
-    public_subnet_ids: dict[str, In[str]] = {}
+    vpc_id: In[VpcId]
+    private_subnet_ids: dict[str, In[SubnetId]]
+    public_subnet_ids: dict[str, In[SubnetId]] = {}
+
+    @model_validator(mode="after")
+    def _each_once(self) -> "ExistingNetwork":
+        found: list[Fault] = []
+        given: dict[str, str] = {}
+        for field in ("private_subnet_ids", "public_subnet_ids"):
+            for zone, subnet in getattr(self, field).items():
+                if problem := zone_problem(zone):
+                    found.append(Fault(field, "{problem}", at=zone, problem=problem))
+                if isinstance(subnet, str) and subnet in given:
+                    text = "{subnet} is given for {other} too, and a subnet lies in one zone and is of one kind"
+                    found.append(Fault(field, text, at=zone, subnet=subnet, other=given[subnet]))
+                elif isinstance(subnet, str):
+                    given[subnet] = zone
+        if found:
+            raise Faults(*found)
+        return self
 
 
 AIR_GAPPED_ENDPOINTS = ("autoscaling", "ec2", "ecr.api", "ecr.dkr", "eks", "eks-auth", "logs", "sts")
@@ -103,10 +123,13 @@ class NetworkSettings(Model):
     @classmethod
     def _endpoints(cls, services: list[str]) -> list[str]:
         for service in services:
-            if not re.fullmatch(r"[a-z0-9]+([.-][a-z0-9]+)*", service):
-                raise ValueError(f"{service!r} is not an AWS service such as ecr.api, without com.amazonaws.region")
             if service == "s3":
                 raise ValueError("s3 has a gateway endpoint already; leave it out")
+            if service not in ENDPOINTS:
+                short = re.sub(r"^com\.amazonaws\.[a-z0-9-]+\.", "", service)
+                hint = f"; write {short}" if short in ENDPOINTS else nearest(short, list(ENDPOINTS))
+                known = hint if hint.startswith(";") else ""
+                raise ValueError(f"{service!r} is not a service with an interface endpoint, such as ecr.api{known}")
         if len({service.replace(".", "-") for service in services}) != len(services):
             raise ValueError("a service is listed twice")
         return services
@@ -115,8 +138,8 @@ class NetworkSettings(Model):
     @classmethod
     def _zone_names(cls, zones: list[str]) -> list[str]:
         for zone in zones:
-            if not re.fullmatch(r"[a-z]{2}(-[a-z]+)+-\d[a-f]", zone):
-                raise ValueError(f"{zone!r} is not an availability zone such as us-west-2a")
+            if problem := zone_problem(zone):
+                raise ValueError(problem)
         if len(set(zones)) != len(zones):
             raise ValueError("a zone is listed twice")
         return zones
@@ -158,7 +181,8 @@ class _Network(NetworkSettings):
 
     @model_validator(mode="after")
     def _zones_in_region(self) -> "_Network":
-        outside = [zone for zone in self.zone_names if zone[:-1] != self.region]
+        public = list(self.existing.public_subnet_ids) if self.existing else []
+        outside = [zone for zone in dict.fromkeys([*self.zone_names, *public]) if zone[:-1] != self.region]
         if outside:
             raise ValueError(f"{', '.join(outside)} is not in region {self.region}")
         return self

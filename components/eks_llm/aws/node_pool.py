@@ -2,7 +2,6 @@
 
 import base64
 import datetime
-import re
 from email.mime.multipart import MIMEMultipart
 from email.mime.nonmultipart import MIMENonMultipart
 from enum import Enum
@@ -15,6 +14,8 @@ from pydantic import AwareDatetime, Field, field_validator, model_validator
 
 from ..catalog.eks import KUBERNETES, AmiType, architecture
 from ..catalog.instances import INSTANCES, InstanceType
+from ..catalog.regions import zone_problem
+from ..core.addresses import ReservationId, RoleArn, SecurityGroupId, SubnetId, VpcId
 from ..core.component import Child, Component
 from ..core.customize import Customize
 from ..core.faults import Fault
@@ -119,7 +120,7 @@ GP3_LIMIT_GIB = 64 * 1024
 
 class Capacity(Model):
     kind: CapacityKind
-    id: str | None = None
+    id: ReservationId | None = None
     ends_at: AwareDatetime | None = None
 
     @property
@@ -133,10 +134,6 @@ class Capacity(Model):
             raise ValueError(f"{self.kind.value} needs the id of what was bought, cr-…")
         if not self.reserved and self.id:
             raise ValueError(f"{self.kind.value} takes no id; use kind: reservation or capacityBlock for {self.id}")
-        if self.id and not re.fullmatch(r"cr-[0-9a-f]{8,17}", self.id):
-            raise ValueError(
-                f"{self.id!r} is not the id of a capacity reservation or block such as cr-0123456789abcdef0"
-            )
         if self.ends_at and self.kind is not CapacityKind.CAPACITY_BLOCK:
             raise Fault("", "{key.ends_at} belongs to capacityBlock; {kind} has no end", kind=self.kind.value)
         return self
@@ -186,8 +183,8 @@ class PoolSettings(Model):
     @field_validator("zone")
     @classmethod
     def _zone_name(cls, zone: str) -> str:
-        if not re.fullmatch(r"[a-z]{2}(-[a-z]+)+-\d[a-f]", zone):
-            raise ValueError("not an availability zone such as us-west-2b")
+        if problem := zone_problem(zone):
+            raise ValueError(problem)
         return zone
 
     @field_validator("root_volume")
@@ -238,10 +235,10 @@ class PoolSettings(Model):
 class _GpuNodePool(PoolSettings):
     cluster_name: In[str]
     kubernetes_version: str
-    subnet_id: In[str]
-    security_group_id: In[str]
-    node_role_arn: In[str]
-    vpc_id: In[str] | None = None
+    subnet_id: In[SubnetId]
+    security_group_id: In[SecurityGroupId]
+    node_role_arn: In[RoleArn]
+    vpc_id: In[VpcId] | None = None
     tags: Tags = {}
     customize: Customize = {}
 

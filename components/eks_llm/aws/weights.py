@@ -1,13 +1,12 @@
 """`Weights`: the S3 bucket of model weights, and for each service a role that reads its own prefix and nothing else."""
 
-import re
 from typing import Annotated, Any, NotRequired, TypedDict
 
 import pulumi
 import pulumi_aws as aws
 from pydantic import AfterValidator, model_validator
 
-from ..core.addresses import Arn
+from ..core.addresses import KeyArn
 from ..core.component import Child, Component
 from ..core.customize import Customize
 from ..core.faults import Fault
@@ -32,7 +31,8 @@ class WeightsArgs(TypedDict):
     anything cannot be destroyed (BucketNotEmpty). Refused with `create: false`. A change needs a `pulumi up` before the
     destroy."""
     kms_key: NotRequired[str]
-    """ARN of the KMS key that encrypts the objects; readers may decrypt with it. Default: S3's own keys."""
+    """ARN of the KMS key, in the bucket's region, that encrypts the objects; readers may decrypt with it. Default: S3's
+    own keys."""
     cluster_name: pulumi.Input[str]
     """Name of the cluster whose pods read."""
     namespace: pulumi.Input[str]
@@ -53,19 +53,13 @@ def _bucket_name(name: str) -> str:
     return name
 
 
-def _kms_key(arn: str) -> str:
-    if not re.match(r"arn:[^:]+:kms:[^:]+:\d{12}:key/", arn):
-        raise ValueError("not the ARN of a KMS key, arn:aws:kms:…:key/…")
-    return arn
-
-
 class WeightsSettings(Model):
     """What a stack file says about the bucket of weights."""
 
     bucket: Annotated[str, AfterValidator(_bucket_name)]
     create: bool = True
     force_destroy: bool = False
-    kms_key: Annotated[Arn, AfterValidator(_kms_key)] | None = None
+    kms_key: KeyArn | None = None
 
     @model_validator(mode="after")
     def _destroys_its_own_only(self) -> "WeightsSettings":

@@ -8,6 +8,7 @@ import pulumi_kubernetes as k8s
 from pulumi_kubernetes.helm.v3 import Release
 
 from ..catalog.charts import CHARTS, KUBECTL_IMAGE, LOAD_BALANCER_POLICY
+from ..core.addresses import VpcId
 from ..core.component import Child, Component
 from ..core.customize import Customize
 from ..core.identity import policy
@@ -45,7 +46,7 @@ class LoadBalancerControllerSettings(Model):
 class _LoadBalancerController(LoadBalancerControllerSettings):
     cluster_name: In[str]
     region: In[str]
-    vpc_id: In[str]
+    vpc_id: In[VpcId]
     customize: Customize = {}
 
 

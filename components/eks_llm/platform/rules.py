@@ -33,13 +33,26 @@ def _zones(sections: Sections, region: str) -> Iterator[Problem]:
     network = sections.network
     if not network:
         return
-    for zone in network.zone_names:
+    places = [("platform.network.zones", zone) for zone in network.zones]
+    if given := network.existing:
+        below = {"privateSubnetIds": given.private_subnet_ids, "publicSubnetIds": given.public_subnet_ids}
+        places = [(f"platform.network.existing.{key}", zone) for key, subnets in below.items() for zone in subnets]
+    for path, zone in places:
         if region and zone[:-1] != region:
-            yield Problem("platform.network.zones", f"{zone!r} is not in region {region} (aws:region)")
+            yield Problem(path, f"{zone!r} is not in region {region} (aws:region)")
     for name, pool in sections.gpu_pools.items():
         if isinstance(pool, PoolSettings) and pool.zone not in network.zone_names:
-            known = ", ".join(network.zone_names)
-            yield Problem(f"platform.gpuPools.{name}.zone", f"{pool.zone!r} has no subnet; network.zones has {known}")
+            key, known = "existing.privateSubnetIds" if given else "zones", ", ".join(network.zone_names)
+            yield Problem(f"platform.gpuPools.{name}.zone", f"{pool.zone!r} has no subnet; network.{key} has {known}")
+
+
+def _keys(sections: Sections, region: str) -> Iterator[Problem]:
+    """KMS encrypts objects of a bucket with keys of its region only. Source: S3 user guide, "SSE-KMS"."""
+    key = sections.weights.kms_key if sections.weights else None
+    if key and region and key.split(":")[3] != region:
+        yield Problem(
+            "platform.weights.kmsKey", f"a key of {key.split(':')[3]}; the bucket is in {region} (aws:region)"
+        )
 
 
 def _some_pool(sections: Sections, _region: str) -> Iterator[Problem]:
@@ -97,7 +110,7 @@ def _weights_buckets(sections: Sections, _region: str) -> Iterator[Problem]:
             )
 
 
-RULES = [_some_pool, _zones, _ranges, _placement, _releases, _one_ami_family, _weights_buckets]
+RULES = [_some_pool, _zones, _keys, _ranges, _placement, _releases, _one_ami_family, _weights_buckets]
 
 
 def cluster_name(name: str) -> Iterator[Problem]:

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pulumi_aws as aws
-from pydantic import BeforeValidator, Strict, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Strict, ValidationInfo, field_validator, model_validator
 
 from ..aws.cluster import ClusterSettings
 from ..aws.network import NetworkSettings
 from ..aws.node_pool import PoolSettings
 from ..aws.weights import WeightsSettings
 from ..catalog.eks import AmiType
-from ..core.addresses import Arn
+from ..core.addresses import RoleArn
+from ..core.faults import Fault
 from ..core.model import Model
 from ..core.names import Name, Tags
 from ..core.problems import unshown
@@ -61,9 +62,16 @@ def _account_id(value: Any) -> str:
 class AssumeRole(Model):
     """A role that the AWS provider takes on; the fields of its `assumeRoles` that a deployment needs."""
 
-    role_arn: Arn
+    role_arn: RoleArn
     external_id: str | None = None
     session_name: str | None = None
+
+    @field_validator("session_name")
+    @classmethod
+    def _as_sts_takes_it(cls, name: str | None) -> str | None:
+        if name is not None and not re.fullmatch(r"[\w+=,.@-]{2,64}", name, re.ASCII):
+            raise ValueError("a session's name has 2 to 64 letters, digits and +=,.@-_ (STS)")
+        return name
 
 
 class AwsAccess(Model):
@@ -72,6 +80,14 @@ class AwsAccess(Model):
     profile: str | None = None
     assume_roles: list[AssumeRole] = []
     allowed_account_ids: list[Annotated[str, BeforeValidator(_account_id)]] = []
+
+    @model_validator(mode="after")
+    def _of_an_allowed_account(self) -> "AwsAccess":
+        account = self.assume_roles[-1].role_arn.split(":")[4] if self.assume_roles else ""
+        if account and self.allowed_account_ids and account not in self.allowed_account_ids:
+            text = "the last role is of account {account}, which {key.allowed_account_ids} does not allow"
+            raise Fault("assume_roles", text, account=account)
+        return self
 
     def provider_args(self) -> dict[str, Any]:
         """Arguments of the AWS provider. A plain mapping as a role would reach it with snake_case keys."""

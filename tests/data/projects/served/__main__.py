@@ -15,8 +15,8 @@ GpuNodePool(
         "nodes": {"min": 1, "max": 1},
         "cluster_name": "theirs",
         "kubernetes_version": "1.35",
-        "subnet_id": "subnet-1",
-        "security_group_id": "sg-1",
+        "subnet_id": "subnet-00000001",
+        "security_group_id": "sg-00000001",
         "node_role_arn": "arn:aws:iam::111122223333:role/node",
     },
 )
