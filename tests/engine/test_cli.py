@@ -59,8 +59,10 @@ def test_preview_from_the_root_shows_the_golden_resources(root: Path, name: str)
 def test_a_stack_file_with_problems_shows_them_without_a_traceback(root: Path) -> None:
     file = root / "Pulumi.dev.yaml"
     file.write_text(file.read_text().replace("instanceType: p4d.24xlarge", "instanceType: p4d.23xlarge"))
+    file.write_text(file.read_text() + "    tags: {since: 2026-10-01}\n")
     pulumi(root, "stack", "init", "dev")
     run = subprocess.run(["pulumi", "preview"], cwd=root, capture_output=True, text=True, timeout=300, check=False)
     assert run.returncode != 0
     assert "Pulumi.dev.yaml: platform.gpuPools.a100.instanceType: 'p4d.23xlarge'" in run.stdout
+    assert "Pulumi.dev.yaml: platform.tags.since: Pulumi makes '2026-10-01 00:00:00 +0000 UTC' of a date" in run.stdout
     assert "Traceback" not in run.stdout + run.stderr

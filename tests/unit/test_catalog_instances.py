@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-import yaml
 
 from eks_llm.catalog import _load
 from eks_llm.catalog.instances import GPUS, INSTANCES, QUOTAS
 from eks_llm.catalog.models import MODELS
 from eks_llm.catalog.quantization import KV_CACHES, QUANTIZATIONS
+from eks_llm.core.strict_yaml import YamlError
 from eks_llm.sizing.weights import weights_gib
 
 
@@ -125,5 +125,5 @@ def test_a_shape_makes_the_size_that_was_published(name: str):
 def test_a_key_that_stands_twice_in_a_catalogue_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "twice.yaml").write_text("regions:\n  eu-west-1: {natHour: 1}\n  eu-west-1: {natHour: 2}\n")
     monkeypatch.setattr(_load, "files", lambda _package: tmp_path)
-    with pytest.raises(yaml.MarkedYAMLError, match="key 'eu-west-1' stands here twice"):
+    with pytest.raises(YamlError, match="key 'eu-west-1' stands here twice"):
         _load.load("twice.yaml", _load.Fact)

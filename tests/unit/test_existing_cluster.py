@@ -202,7 +202,26 @@ def test_paths_in_a_kubeconfig_start_at_its_folder(root: Path) -> None:
         (lambda c: c.update({"current-context": "x"}), "it has no context 'x' (known: a, b)"),
         (lambda c: c["clusters"].pop(0), "it has no cluster 'ca', of context 'a'"),
         (lambda c: c["users"].pop(0), "it has no user 'ua', of context 'a'"),
-        (lambda c: c["clusters"][0]["cluster"].pop("server"), "cluster 'ca' has no server"),
+        (
+            lambda c: c["clusters"][0]["cluster"].pop("server"),
+            "cluster 'ca' has no server; write its address, https://…",
+        ),
+        (
+            lambda c: c["clusters"][0]["cluster"].update({"server": 5}),
+            "cluster 'ca' has no server; write its address, https://…",
+        ),
+        (
+            lambda c: c["clusters"][0]["cluster"].update({"certificate-authority": 5}),
+            "cluster.certificate-authority: not a path; write text, in quotes",
+        ),
+        *(
+            (
+                lambda c, plugin=plugin: c["users"][0]["user"].update({"exec": plugin}),
+                "user.exec: has no command; write a mapping such as {command: aws, args: [eks, get-token]}",
+            )
+            for plugin in ("aws", {"command": 5}, {}, ["aws"])
+        ),
+        (lambda c: c.update({"users": {"a": "b"}}), "users: 'dict' where a list of mappings is expected"),
     ],
 )
 def test_a_kubeconfig_that_leads_to_no_cluster(
@@ -219,6 +238,28 @@ def test_a_file_that_is_no_kubeconfig(root: Path, text: bytes) -> None:
     (root / FILE).write_bytes(text)
     (line,) = problems(platform())
     assert line.startswith(f"Pulumi.prod.yaml: platform.existingCluster.kubeconfig: {FILE}: not a kubeconfig: ")
+
+
+def test_times_in_a_kubeconfig_stay_text_and_null_paths_are_none(root: Path) -> None:
+    content = team()
+    content["users"][0]["user"] |= {"exec": None, "client-key": None}
+    text = yaml.safe_dump(content).replace(
+        "server:", "expiry: 2026-12-01T00:00:00Z\n    day: 2026-12-01\n    server:", 1
+    )
+    (root / FILE).write_text(text)
+    read = json.loads(kubeconfig.read(root / FILE))
+    cluster = read["clusters"][0]["cluster"]
+    assert (cluster["expiry"], cluster["day"]) == ("2026-12-01T00:00:00Z", "2026-12-01")
+    assert "client-key" not in read["users"][0]["user"]
+
+
+@pytest.mark.parametrize("value", ["!!binary aGk=", ".inf"])
+def test_a_kubeconfig_with_what_json_has_not_is_refused(root: Path, value: str) -> None:
+    text = yaml.safe_dump(team()).replace("server:", f"odd: {value}\n    server:", 1)
+    (root / FILE).write_text(text)
+    (line,) = problems(platform())
+    assert "not a kubeconfig: line " in line
+    assert "odd" in line
 
 
 def test_without_the_file_a_preview_warns_and_an_update_stops(root: Path) -> None:

@@ -53,6 +53,11 @@ def test_no_project(tmp_path: Path) -> None:
         ("runtime: python\n", "name: required, but missing"),
         ("name: a\nruntime: go\n", "runtime: 'go'; only python programs can be planned"),
         ("name: a\nruntime: python\nmain: nowhere/\n", "main: 'nowhere/': .*nowhere does not exist"),
+        ("name: 5\nruntime: python\n", "name: 5 is not text; write it in quotes"),
+        ("name: a\nruntime: python\nmain: [a]\n", r"main: \['a'\] is not a path below the project"),
+        ("name: a\nruntime: python\nconfig: [a]\n", r"config: \['a'\] is not a mapping of keys"),
+        ("name: a\nruntime: python\nconfig: 5\n", "config: 5 is not a mapping of keys"),
+        ("name: a\nruntime: python\nconfig: {5: a}\n", "config.5: not a key; write namespace and name, as a:name"),
         ("- a\n", "holds list where a mapping of keys is expected"),
     ],
 )
@@ -86,14 +91,18 @@ def test_a_fully_qualified_stack_is_its_last_part(tmp_path: Path) -> None:
 # Reading ------------------------------------------------------------------------------------------------------------
 
 
-def test_scalars_read_as_in_yaml_1_2(tmp_path: Path) -> None:
-    # The CLI reads YAML 1.2 (Go yaml.v3); YAML 1.1 makes a boolean, 1350 and a date of the first three.
+def test_scalars_read_as_the_cli_reads_them(tmp_path: Path) -> None:
+    # tests/engine/test_yaml.py asks the CLI itself for these and for many more.
     file = tmp_path / "a.yaml"
-    file.write_text("a: on\nb: 22:30\nc: 2026-10-01\nd: true\ne: 12\nf: 1.5\ng: ~\nh: 1e3\ni: '12'\nj: 0x10\nk:\n")
-    assert read_yaml(file) == {
-        "a": "on", "b": "22:30", "c": "2026-10-01", "d": True, "e": 12, "f": 1.5, "g": None, "h": 1000.0, "i": "12",
-        "j": 16, "k": None,
+    file.write_text(
+        "a: on\nb: 22:30\nc: 2026-10-01\nd: true\ne: 12\nf: 1.5\ng: ~\nh: 1e3\ni: '12'\nj: 0x10\nk:\nl: 010\n"
+    )
+    content = read_yaml(file)
+    assert content == {
+        "a": "on", "b": "22:30", "c": "2026-10-01 00:00:00 +0000 UTC", "d": True, "e": 12, "f": 1.5, "g": None,
+        "h": 1000, "i": "12", "j": 16, "k": None, "l": 8,
     }  # fmt: skip
+    assert type(content["h"]) is int  # Go's JSON has no 1000.0
 
 
 def test_merge_keys_are_no_duplicates(tmp_path: Path) -> None:
@@ -105,15 +114,21 @@ def test_merge_keys_are_no_duplicates(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (b"a: 1\nb: {x: 1, x: 2}\n", "Pulumi.dev.yaml:2: key 'x' stands here twice"),
+        (b"a: 1\nb: {x: 1, x: 2}\n", "Pulumi.dev.yaml:2: b: key 'x' stands here twice; remove one"),
         (b"a: [1\nb: 2\n", r"Pulumi.dev.yaml:2: "),
         (b"\xff\xfe\x00", "Pulumi.dev.yaml: not a text file in UTF-8"),
-        (b"a: &a [*a]\n", "Pulumi.dev.yaml: an alias .* contains itself"),
+        (b"a: &a [*a]\n", r"Pulumi.dev.yaml:1: a\[0\]: an alias .* contains itself"),
         (b"just text\n", "Pulumi.dev.yaml: holds str where a mapping of keys is expected"),
         (b"config: {demo:x: " + b"[" * 500 + b"]" * 500 + b"}", r"Pulumi.dev.yaml: .*nested hundreds of levels deep"),
         (b"a: " + b"[" * 5000 + b"]" * 5000, "Pulumi.dev.yaml:1: exceeded maximum nesting depth|levels deep"),
         (b"config: [1]\n", r"Pulumi.dev.yaml: config: \[1\] is not a mapping of keys"),
-        (b"config: {region: x}\n", "config.region: a key has a namespace, such as demo:region"),
+        (
+            b"config: {5: x, a:b:c: y}\n",
+            r"config.5: not a key; write namespace and name, as demo:name(.|\n)*config.a:b:c: not",
+        ),
+        (b"config: {region: x, demo:region: y}\n", "config.demo:region: stands here twice, also as demo:region"),
+        (b"config: {demo:x: [.inf, !!set {}]}\n", r"Pulumi.dev.yaml:1: config.demo:x\[0\]: .inf: no finite number"),
+        (b"config: {demo:x: {010: a}}\n", 'config.demo:x: 010: a key that is no text; write it in quotes: "010"'),
     ],
 )
 def test_a_bad_stack_file(tmp_path: Path, text: bytes, message: str) -> None:

@@ -415,6 +415,36 @@ NO_KEY_NAME = (
 
 
 @pytest.mark.parametrize(
+    ("date", "handed_over"),
+    [
+        ("2026-10-01", "2026-10-01 00:00:00 +0000 UTC"),
+        ("2026-12-14T11:30:00Z", "2026-12-14 11:30:00 +0000 UTC"),
+        ("2026-12-14T11:30:00.5+05:45", "2026-12-14 11:30:00.5 +0545 +0545"),
+        ("2026-12-14T11:30:00+02:00", "2026-12-14 11:30:00 +0200 CEST"),
+    ],
+)
+@pytest.mark.parametrize("key", ["tags.since", "services.llama.weights"])
+def test_a_date_without_quotes_is_refused_wherever_pulumi_made_a_time_of_it(
+    key: str, date: str, handed_over: str
+) -> None:
+    content = platform() | {"tags": {"since": ""}}
+    put(key, handed_over)(content)
+    line = (
+        f"Pulumi.prod.yaml: platform.{key}: Pulumi makes {handed_over!r} of a date without quotes; write it in quotes"
+    )
+    assert f'{line}, such as "{date}"' in problems(content)
+
+
+def test_a_date_without_quotes_is_no_second_problem_of_its_key() -> None:
+    content = platform()
+    block = {"kind": "capacityBlock", "id": "cr-0123456789abcdef0", "endsAt": "2099-12-14 11:30:00 +0000 UTC"}
+    content["gpuPools"]["a100"]["capacity"] = block
+    (line,) = problems(content)
+    assert line.endswith('platform.gpuPools.a100.capacity.endsAt: Pulumi makes \'2099-12-14 11:30:00 +0000 UTC\' of a '
+                         'date without quotes; write it in quotes, such as "2099-12-14T11:30:00Z"')  # fmt: skip
+
+
+@pytest.mark.parametrize(
     ("name", "message"),
     [
         ("", NO_KEY_NAME),

@@ -49,8 +49,8 @@ class CapacityArgs(TypedDict):
     """Id of the reservation or block, `cr-…`. Required with those two kinds, refused with the others. It has to be in
     the pool's zone and of its instance type."""
     ends_at: NotRequired[str]
-    """When the capacity block ends, with a zone, e.g. `2026-12-14T11:30:00Z`. EKS drains the pool 40 minutes before.
-    A block that has ended gives a warning. Default: not known."""
+    """When the capacity block ends, with a zone and in quotes, e.g. `"2026-12-14T11:30:00Z"`. EKS drains the pool 40
+    minutes before. A block that has ended gives a warning. Default: not known."""
 
 
 class NodesArgs(TypedDict):

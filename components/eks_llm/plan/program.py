@@ -1,6 +1,5 @@
 """Finds a Pulumi project, reads a stack's configuration as the CLI would, and runs the program in this process."""
 
-import json
 import os
 import re
 import runpy
@@ -13,10 +12,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import pulumi
-import yaml
 
-from ..core.problems import InvalidArgs, nearest
-from ..core.strict_yaml import StrictLoader
+from ..core.problems import InvalidArgs, nearest, shown
+from ..core.strict_yaml import YamlError, plain, read
 from ..sizing.own_prices import OwnPrices
 from ..sizing.own_prices import read as read_prices
 from .recorder import SECRET, Recording, record
@@ -73,24 +71,14 @@ class Project:
 # Files --------------------------------------------------------------------------------------------------------------
 
 
-TOO_DEEP = "lists or mappings are nested hundreds of levels deep, which no configuration needs"
-
-
 def read_yaml(file: Path) -> dict[str, Any]:
-    """The mapping in a YAML file; empty for an empty file. Raises `PlanError` with file and line."""
+    """The mapping in a YAML file; empty for an empty file. Raises `PlanError`: file, line and key of each problem."""
     try:
-        content = yaml.load(file.read_text(encoding="utf-8"), Loader=StrictLoader)  # noqa: S506 a safe loader
-        json.dumps(content)  # finds what has no end: an alias that contains itself
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"{file.name}:{mark.line + 1}" if mark else file.name
-        raise PlanError(f"{where}: {error.problem or error.context}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise PlanError(f"{file.name}: not a text file in UTF-8 ({str(error).splitlines()[0]})") from None
-    except RecursionError:
-        raise PlanError(f"{file.name}: {TOO_DEEP}") from None
-    except (ValueError, TypeError):
-        raise PlanError(f"{file.name}: an alias (*name) contains itself, or a key is not text") from None
+        content = read(file.read_text(encoding="utf-8"))
+    except YamlError as error:
+        raise PlanError(*(_in_file(file, problem) for problem in error.problems)) from None
+    except UnicodeDecodeError as error:
+        raise PlanError(f"{file.name}: not a text file in UTF-8 ({error.reason})") from None
     except OSError as error:
         raise PlanError(f"{file}: {error.strerror}") from None
     if content is None:
@@ -98,6 +86,12 @@ def read_yaml(file: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise PlanError(f"{file.name}: holds {type(content).__name__} where a mapping of keys is expected")
     return cast(dict[str, Any], content)
+
+
+def _in_file(file: Path, problem: str) -> str:
+    """A problem of the reader, `line 3: …`, in the form `Pulumi.dev.yaml:3: …`."""
+    line = re.match(r"line (\d+): ", problem)
+    return f"{file.name}:{line[1]}: {problem[line.end() :]}" if line else f"{file.name}: {problem}"
 
 
 def find_project(start: Path) -> Project:
@@ -112,20 +106,39 @@ def find_project(start: Path) -> Project:
 
 def _project(file: Path) -> Project:
     content = read_yaml(file)
-    runtime = content.get("runtime")
+    runtime, name = content.get("runtime"), content.get("name")
     language = runtime.get("name") if isinstance(runtime, dict) else runtime
-    problems = [] if content.get("name") else [f"{file.name}: name: required, but missing"]
+    problems: list[str] = []
+    if name is None:
+        problems.append("name: required, but missing")
+    elif not isinstance(name, str) or not name:
+        problems.append(f"name: {shown(name, python=False)} is not text; write it in quotes")
     if language != "python":
-        problems.append(f"{file.name}: runtime: {language!r}; only python programs can be planned")
+        problems.append(f"runtime: {shown(language)}; only python programs can be planned")
+    problems += [
+        f"{key}: {shown(content[key], python=False)} is not a path below the project; write text"
+        for key in ("main", "stackConfigDir")
+        if not isinstance(content.get(key, ""), str)
+    ]
+    declared = content.get("config") or {}
+    if isinstance(declared, str):  # until 2022 the folder of the stack files stood here, and the CLI still takes it
+        content, declared = {**content, "stackConfigDir": declared}, {}
+    elif isinstance(declared, dict):
+        problems += [
+            f"config.{key}: not a key; write namespace and name, as {name}:name"
+            for key in cast(dict[str, Any], declared)
+            if _full_key(str(name), key) is None
+        ]
+    else:
+        problems.append(f"config: {shown(declared)} is not a mapping of keys; write keys such as aws:region below it")
     if problems:
-        raise PlanError(*problems)
-    name = str(content["name"])
+        raise PlanError(*(f"{file.name}: {problem}" for problem in problems))
     project = Project(
         root=file.parent,
-        name=name,
+        name=cast(str, name),
         main=str(content.get("main") or "."),
         stack_dir=file.parent / str(content.get("stackConfigDir") or "."),
-        defaults=dict(_defaults(name, content.get("config") or {})),
+        defaults=dict(_defaults(cast(str, name), cast(dict[str, Any], declared))),
     )
     entry = project.program / "__main__.py" if project.program.is_dir() else project.program
     if not entry.is_file():
@@ -136,7 +149,7 @@ def _project(file: Path) -> Project:
 def _defaults(project: str, declared: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Values in Pulumi.yaml's `config:`; keys without a namespace are the project's."""
     for key, value in declared.items():
-        full = key if ":" in key else f"{project}:{key}"
+        full = _full_key(project, key) or key
         if not isinstance(value, dict):
             yield full, value
         elif "value" in value or "default" in value:
@@ -151,23 +164,20 @@ def read_config(project: Project, file: Path) -> tuple[dict[str, Any], list[str]
     content = read_yaml(file)
     values = content.get("config") or {}
     if not isinstance(values, dict):
-        raise PlanError(f"{file.name}: config: {values!r} is not a mapping of keys")
-    bad = [
-        f"{file.name}: config.{key}: a key has a namespace, such as {project.name}:{key}"
-        for key in values
-        if ":" not in str(key)
-    ]
+        raise PlanError(f"{file.name}: config: {shown(values)} is not a mapping of keys")
+    config, secrets, bad = dict(project.defaults), list[str](), list[str]()
+    for written, value in cast(dict[str, Any], values).items():
+        key = _full_key(project.name, written)
+        if key is None:
+            bad.append(f"{file.name}: config.{written}: not a key; write namespace and name, as {project.name}:name")
+        elif key in config and key not in project.defaults:
+            bad.append(f"{file.name}: config.{written}: stands here twice, also as {key}; remove one")
+        else:
+            config[key] = "" if value is None else _without_ciphertext(value)
+            if config[key] != value and value is not None:
+                secrets.append(key)
     if bad:
         raise PlanError(*bad)
-    config = dict(project.defaults)
-    secrets: list[str] = []
-    for key, value in cast(dict[str, Any], values).items():
-        try:
-            config[key] = _without_ciphertext(value)
-        except RecursionError:
-            raise PlanError(f"{file.name}: config.{key}: {TOO_DEEP}") from None
-        if config[key] != value:
-            secrets.append(key)
     warnings = (
         [f"{file.name}: environment: values of Pulumi ESC are not known here; this plan is without them"]
         if content.get("environment")
@@ -176,9 +186,19 @@ def read_config(project: Project, file: Path) -> tuple[dict[str, Any], list[str]
     return config, secrets, warnings
 
 
+def _full_key(project: str, key: str) -> str | None:
+    """A configuration key as the CLI has it: `demo:size`, for `size` and for the old `demo:config:size` too."""
+    parts = key.split(":")
+    if len(parts) == 1 and isinstance(plain(key), str) and key:
+        return f"{project}:{key}"
+    if len(parts) == 3 and parts[1] == "config" and parts[0] and parts[2]:
+        return f"{parts[0]}:{parts[2]}"
+    return key if len(parts) == 2 else None
+
+
 def _without_ciphertext(value: Any) -> Any:
     if isinstance(value, dict):
-        if list(value) == ["secure"]:
+        if list(value) == ["secure"] and isinstance(value["secure"], str):
             return SECRET
         return {key: _without_ciphertext(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 from typing import Any, cast
 
-import yaml
+from ..core.problems import shown
+from ..core.strict_yaml import YamlError
+from ..core.strict_yaml import read as read_yaml
 
 PATHS = ("certificate-authority", "client-certificate", "client-key", "tokenFile")
 """Keys of clusters and users whose value is a path, relative to the kubeconfig's folder. Source: client-go,
@@ -17,9 +19,11 @@ def read(file: Path, context: str | None = None) -> str:
     Raises `ValueError`, which says what is wrong with the file, and `OSError`.
     """
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError):
-        raise ValueError("not a kubeconfig: it is no YAML") from None
+        content = read_yaml(file.read_text(encoding="utf-8"), times=False)  # kubectl takes a time as its text
+    except YamlError as error:
+        raise ValueError(f"not a kubeconfig: {error}") from None
+    except UnicodeDecodeError:
+        raise ValueError("not a kubeconfig: it is no text in UTF-8") from None
     if not isinstance(content, dict) or not content.get("contexts"):
         raise ValueError("not a kubeconfig: it has no contexts")
     config = cast(dict[str, Any], content)
@@ -30,23 +34,26 @@ def read(file: Path, context: str | None = None) -> str:
     chosen = _named(config, "contexts", name, "context", f" (known: {known})")
     cluster = _named(config, "clusters", chosen.get("cluster"), "cluster", f", of context {name!r}")
     user = _named(config, "users", chosen.get("user"), "user", f", of context {name!r}")
-    if not cluster.get("server"):
-        raise ValueError(f"cluster {chosen['cluster']!r} has no server")
+    if not isinstance(cluster.get("server"), str) or not cluster["server"]:
+        raise ValueError(f"cluster {chosen['cluster']!r} has no server; write its address, https://…")
     return json.dumps(
         {
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": name,
             "contexts": [{"name": name, "context": chosen}],
-            "clusters": [{"name": chosen["cluster"], "cluster": _absolute(cluster, file.parent)}],
-            "users": [{"name": chosen["user"], "user": _absolute(user, file.parent)}],
+            "clusters": [{"name": chosen["cluster"], "cluster": _absolute("cluster", cluster, file.parent)}],
+            "users": [{"name": chosen["user"], "user": _absolute("user", user, file.parent)}],
         },
         sort_keys=True,
     )
 
 
 def _items(config: dict[str, Any], key: str) -> list[dict[str, Any]]:
-    return [item for item in config.get(key) or [] if isinstance(item, dict)]
+    items = config.get(key) or []
+    if not isinstance(items, list):
+        raise ValueError(f"{key}: {shown(type(items).__name__)} where a list of mappings is expected")
+    return [item for item in cast(list[Any], items) if isinstance(item, dict)]
 
 
 def _named(config: dict[str, Any], key: str, name: Any, kind: str, where: str) -> dict[str, Any]:
@@ -57,10 +64,23 @@ def _named(config: dict[str, Any], key: str, name: Any, kind: str, where: str) -
     return cast(dict[str, Any], found)
 
 
-def _absolute(item: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """A cluster or user whose paths hold from every working directory."""
-    whole = {key: str((folder / value).resolve()) if key in PATHS else value for key, value in item.items()}
-    command = (item.get("exec") or {}).get("command", "")
-    if "/" in command:  # one without is looked for on PATH
-        whole["exec"] = {**item["exec"], "command": str(folder / command)}
+def _absolute(kind: str, item: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """A cluster or user whose paths hold from every working directory. No message repeats a value: it may be a key."""
+    whole = dict(item)
+    for key in PATHS:
+        if item.get(key) is None:
+            whole.pop(key, None)
+        elif isinstance(item[key], str):
+            whole[key] = str((folder / item[key]).resolve())
+        else:
+            raise ValueError(f"{kind}.{key}: not a path; write text, in quotes")
+    plugin = item.get("exec")
+    if plugin is None:
+        return whole
+    if not isinstance(plugin, dict) or not isinstance(plugin.get("command"), str):
+        raise ValueError(
+            f"{kind}.exec: has no command; write a mapping such as {{command: aws, args: [eks, get-token]}}"
+        )
+    if "/" in plugin["command"]:  # one without is looked for on PATH
+        whole["exec"] = {**plugin, "command": str(folder / plugin["command"])}
     return whole

@@ -7,13 +7,14 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pulumi
 from pulumi.runtime.config import CONFIG, get_config_env, is_config_secret
 from pydantic import ValidationError
 
 from ..catalog.regions import OTHER_PARTITIONS, REGIONS
+from ..core.go_time import written
 from ..core.model import Model
 from ..core.problems import InvalidArgs, Problem, nearest, problems, shown
 from ..sizing import own_prices
@@ -55,7 +56,9 @@ def load(config: pulumi.Config, stack: str, root: Path | None = None) -> Setting
         needed = f"it needs aws:region and {config.name}:platform below `config:`, see docs/reference/stack-file.md"
         raise InvalidArgs(f"Pulumi.{stack}.yaml", [Problem("", f"the file is empty or has no configuration; {needed}")])
     found: list[Problem] = []
-    raw = _parsed(config.get("platform"))
+    keys = {key: text if is_config_secret(key) else _as_written(text, key, found) for key, text in keys.items()
+            if key != f"{config.name}:platform"}  # fmt: skip
+    raw = _as_written(_parsed(config.get("platform")), "platform", found)
     form = form_of(raw)
     region, access = _region(keys.get("aws:region", ""), form, found), _access(keys, form, found)
     sections, bad = read(raw, form, root)
@@ -93,6 +96,20 @@ def _parsed(text: str | None) -> Any:
         return json.loads(text) if text else None
     except json.JSONDecodeError:
         return text
+
+
+def _as_written(value: Any, path: str, found: list[Problem]) -> Any:
+    """`value` with each date as the user wrote it, where Pulumi's CLI took it for a time: without quotes."""
+    if isinstance(value, dict):
+        named = {_as_written(key, path, found): item for key, item in cast(dict[str, Any], value).items()}
+        return {key: _as_written(item, f"{path}.{key}", found) for key, item in named.items()}
+    if isinstance(value, list):
+        return [_as_written(item, f"{path}[{index}]", found) for index, item in enumerate(cast(list[Any], value))]
+    date = written(value) if isinstance(value, str) else None
+    if date:
+        text = f'Pulumi makes {value!r} of a date without quotes; write it in quotes, such as "{date}"'
+        found.append(Problem(path, text))
+    return date or value
 
 
 def _region(text: str, form: type[Model], found: list[Problem]) -> str:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from ..catalog.images import IMAGES
@@ -16,6 +15,7 @@ from ..core.faults import Fault
 from ..core.model import Model
 from ..core.problems import Problem, nearest, problems
 from ..core.quantities import Duration
+from ..core.strict_yaml import YamlError, read
 from ..serving.limits import Limits
 from ..serving.observability import Slo as SloSettings
 from ..serving.scaling import Scaling, spec
@@ -347,8 +347,8 @@ def load_trace(path: Path, scenario: Scenario) -> Trace:
 
 def _yaml(path: Path) -> Any:
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return read(path.read_text(encoding="utf-8"), times=False)
     except OSError as error:
         raise ScenarioError(path, [Problem("", error.strerror or str(error))]) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ScenarioError(path, [Problem("", " ".join(str(error).split()))]) from None
+    except (YamlError, UnicodeDecodeError) as error:
+        raise ScenarioError(path, [Problem("", str(error))]) from None
