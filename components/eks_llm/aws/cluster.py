@@ -13,7 +13,7 @@ import pulumi_aws as aws
 import pulumi_kubernetes as k8s
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from ..catalog.eks import CONTROL_PLANE_USD, KUBERNETES, AmiType, architecture
+from ..catalog.eks import CONTROL_PLANE_USD, KUBERNETES, NODES_LIMIT, AmiType, architecture
 from ..catalog.instances import INSTANCES
 from ..core.addresses import IAM_NAME, Arn, Cidr, SubnetId, private_range
 from ..core.component import Child, Component
@@ -28,7 +28,7 @@ from ..sizing import pods
 from ..sizing.needs import Artifact, Context, Needs, answers, managed
 from ..sizing.stack import HOURS, USD, Charge, NodeGroup
 from ..sizing.validity import Finding
-from .nodes import METADATA_OPTIONS, NODES_LIMIT, REPAIR, release_problem, root_volume, tag_specifications
+from .nodes import METADATA_OPTIONS, REPAIR, release_problem, root_volume, tag_specifications
 from .options import expendable
 
 # Arguments ----------------------------------------------------------------------------------------------------------
@@ -118,6 +118,8 @@ PUBLIC_RANGES = 40
 SERVICE_RANGES = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")))
 """Where EKS takes the range of Services. Source: EKS API reference, KubernetesNetworkConfigRequest."""
 
+MINIMUM_IP_TARGET = 16
+"""Addresses that the VPC CNI holds for pods on each node at least."""
 SYSTEM_ROOT_GIB = 80
 """Root volume of a system node: the images of add-ons and operators, and pods' scratch space."""
 
@@ -333,7 +335,10 @@ def addon_settings(addon: str) -> str | None:
     tolerates nothing by default, so it would miss exactly the tainted GPU nodes.
     """
     values: dict[str, Any] = {
-        "vpc-cni": {"enableNetworkPolicy": "true", "env": {"MINIMUM_IP_TARGET": "16", "WARM_IP_TARGET": "4"}},
+        "vpc-cni": {
+            "enableNetworkPolicy": "true",
+            "env": {"MINIMUM_IP_TARGET": f"{MINIMUM_IP_TARGET}", "WARM_IP_TARGET": "4"},
+        },
         "eks-node-monitoring-agent": {"dcgmAgent": {"tolerations": [gpu_toleration()]}},
     }
     return json.dumps(values[addon]) if addon in values else None

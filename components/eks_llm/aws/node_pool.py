@@ -12,7 +12,7 @@ import pulumi_aws as aws
 import yaml
 from pydantic import AwareDatetime, Field, field_validator, model_validator
 
-from ..catalog.eks import KUBERNETES, AmiType, architecture
+from ..catalog.eks import KUBERNETES, NODES_LIMIT, AmiType, architecture
 from ..catalog.instances import INSTANCES, InstanceType
 from ..catalog.regions import zone_problem
 from ..core.addresses import ReservationId, RoleArn, SecurityGroupId, SubnetId, VpcId
@@ -27,7 +27,7 @@ from ..core.quantities import Duration, Size
 from ..core.timing import LONGEST_NODE_START_SECONDS, NODE_START_SECONDS
 from ..sizing.needs import Artifact, Context, Needs, answers
 from ..sizing.stack import Pool
-from .nodes import METADATA_OPTIONS, NODES_LIMIT, REPAIR, release_problem, root_volume, tag_specifications
+from .nodes import METADATA_OPTIONS, REPAIR, release_problem, root_volume, tag_specifications
 
 # Arguments ----------------------------------------------------------------------------------------------------------
 

@@ -11,9 +11,6 @@ METADATA_OPTIONS: aws.ec2.LaunchTemplateMetadataOptionsArgsDict = {
 }
 """IMDSv2 only, and one hop: a pod cannot take the node's role. Pods get their own roles from Pod Identity."""
 
-NODES_LIMIT = 450
-"""Most nodes of a managed node group. Source: EKS user guide, "Service quotas"."""
-
 REPAIR: aws.eks.NodeGroupNodeRepairConfigArgsDict = {"enabled": True, "max_parallel_nodes_repaired_count": 1}
 """EKS replaces or reboots a node whose conditions stay bad; one at a time, as nodes are few and dear."""
 

@@ -55,6 +55,10 @@ KUBERNETES: dict[str, KubernetesVersion] = _file.kubernetes
 """Versions by minor, newest first."""
 AMI_TYPES: dict[str, AmiFacts] = _file.ami_types
 """Images by the name that EKS uses."""
+NODES_LIMIT = 450
+"""Most nodes of a managed node group, where no quota was raised. Source: EKS user guide, "Service quotas"."""
+NODE_GROUPS_LIMIT, NODE_GROUPS_QUOTA = 30, "L-6D54EA21"
+"""Most managed node groups of a cluster, likewise, and the code of that quota."""
 CONTROL_PLANE_USD: dict[str, float] = _file.control_plane_usd
 """Price per cluster and hour in `standard` and `extended` support."""
 

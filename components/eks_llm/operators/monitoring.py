@@ -81,7 +81,7 @@ class MonitoringArgs(TypedDict):
 class MonitoringSettings(Model):
     """What a stack file says about monitoring."""
 
-    retention_days: int = Field(default=15, ge=1)
+    retention_days: int = Field(default=15, ge=1, le=36500)  # Prometheus keeps nothing longer than a hundred years
     volume: Size = Size(100)
     memory: Size = Size(4)
     runbooks: str = RUNBOOKS

@@ -132,7 +132,7 @@ class Speculative(Model):
 
 
 class Engine(Model):
-    max_model_len: int | None = Field(default=None, ge=1)
+    max_model_len: int | None = Field(default=None, ge=2)  # a token of prompt, and one of answer
     max_num_seqs: int | None = Field(default=None, ge=1)
     max_num_batched_tokens: int | None = Field(default=None, ge=1)
     gpu_memory_utilization: float = Field(default=0.92, gt=0, le=1)

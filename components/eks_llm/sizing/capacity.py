@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from math import ceil
 
+from ..catalog.eks import NODE_GROUPS_LIMIT, NODE_GROUPS_QUOTA, NODES_LIMIT
 from ..catalog.instances import QUOTAS, InstanceType
 from ..catalog.nodes import NODES
 from .stack import NodeGroup, Pool, QuotaNeed, Service, Stack
@@ -64,7 +65,7 @@ def capacity(stack: Stack, now: datetime.datetime) -> Capacity:
             findings += _sold(budget.pool)
             findings += _block(budget.pool, services, now)
             findings += _zones(budget.pool, stack.region)
-    return Capacity(budgets, quotas(stack), tuple(findings))
+    return Capacity(budgets, quotas(stack), (*findings, *_groups(stack)))
 
 
 # Packing ------------------------------------------------------------------------------------------------------------
@@ -132,6 +133,8 @@ def _nodes(budget: PoolBudget, services: list[Service]) -> list[Finding]:
     found: list[Finding] = []
     if budget.nodes_for_max > pool.max_nodes:
         more = f"set max to {budget.nodes_for_max}" if pool.made else "add nodes to the cluster"
+        if pool.made and budget.nodes_for_max > NODES_LIMIT:
+            more = f"a pool has at most {NODES_LIMIT} nodes (EKS), so share them among pools"
         found.append(
             Finding(
                 f"{path}.max" if pool.made else path,
@@ -267,6 +270,19 @@ def _block(pool: Pool, services: list[Service], now: datetime.datetime) -> list[
     return []
 
 
+def _group_count(stack: Stack) -> int:
+    return sum(pool.made for pool in stack.pools) + len(stack.node_groups)
+
+
+def _groups(stack: Stack) -> list[Finding]:
+    """One managed node group a pool."""
+    if (count := _group_count(stack)) <= NODE_GROUPS_LIMIT:
+        return []
+    raised = f"quota {NODE_GROUPS_QUOTA} has to be raised first"
+    text = f"{count} managed node groups with the system nodes; EKS makes {NODE_GROUPS_LIMIT} a cluster, so {raised}"
+    return [Finding("gpuPools", text)]
+
+
 # Zones and quotas ---------------------------------------------------------------------------------------------------
 
 _SIDES = {"north": "n", "south": "s", "east": "e", "west": "w", "central": "c", "northeast": "ne", "southeast": "se",
@@ -307,6 +323,9 @@ def quotas(stack: Stack) -> tuple[QuotaNeed, ...]:
     """The limits that the stack needs at its maximum, by code."""
     asked = [*(_of_pool(pool, stack.region) for pool in stack.pools if pool.made),
              *(_of_group(group, stack.region) for group in stack.node_groups), *stack.quotas]  # fmt: skip
+    if (count := _group_count(stack)) > NODE_GROUPS_LIMIT:
+        name = "Managed node groups per cluster"
+        asked.append(QuotaNeed(NODE_GROUPS_QUOTA, name, count, "node groups", ("gpuPools",), stack.region, "eks"))
     needs: dict[str, QuotaNeed] = {}
     for need in filter(None, asked):
         known = needs.get(need.code)

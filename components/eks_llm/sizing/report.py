@@ -114,5 +114,16 @@ def refusal(memory: Fit, service: Service, pool: Pool, region: str, prices: OwnP
         *(f"  {row}" for row in memory.arithmetic()),
     ]
     found = suggestions(service, pool, region, prices=prices)
-    lines.append("what would fit:" if found else "no GPU of the catalogue holds it at this parallelism and format")
+    lines.append("what would fit:" if found else _nothing_fits(memory))
     return "\n".join([*lines, *(f"  - {suggestion}" for suggestion in found)])
+
+
+def _nothing_fits(memory: Fit) -> str:
+    """Why no other GPU would help: a setting that no memory can satisfy, else the model."""
+    engine, visible = memory.engine, memory.gpu.visible_gib
+    if memory.weights > memory.budget and memory.weights < SAFE_UTILIZATION * visible:
+        used = engine.gpu_memory_utilization
+        return f"gpuMemoryUtilization {used:g} leaves too little of {visible:g} GiB; the default is 0.92"
+    if memory.activation > SAFE_UTILIZATION * visible:
+        return f"no GPU has room for that many; lower maxNumSeqs ({engine.max_num_seqs:,}) or maxNumBatchedTokens"
+    return "no GPU of the catalogue holds it at this parallelism and format"
