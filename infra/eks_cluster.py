@@ -25,7 +25,7 @@ def build(name: str, platform: EksPlatform, settings: Settings) -> ServingCluste
     # AWS: the network, the cluster, its GPU node pools, and the weights.
     tags = {"project": pulumi.get_project(), "stack": pulumi.get_stack(), **platform.tags}
     account = aws.Provider(
-        "aws", region=settings.region, default_tags={"tags": tags}, **settings.access.provider_args()
+        "aws", region=settings.region, default_tags={"tags": tags}, **settings.provider_args()
     )
     lasting = ResourceOptions(providers=[account], protect=platform.protect)
 

@@ -33,7 +33,8 @@ Written by `docs/reference/build.py` from the code; do not edit.
 
 A stack is described by one object, `<project>:platform`, in `Pulumi.<stack>.yaml`, beside `aws:region`. Unknown keys
 are refused, and every problem is reported at once. Times and sizes carry a unit: `820ms`, `90s`, `10m`, `2h`; `512MiB`,
-`200GiB`, `2TiB`. Secrets are never part of it: set them with `pulumi config set --secret <key>`.
+`200GiB`, `2TiB`. Secrets are never part of it: set them with `pulumi config set --secret <key>`;
+a `secure:` value below it is refused. Dates stand in quotes.
 `Pulumi.dev.yaml` and `Pulumi.prod.yaml` are complete examples. A stack whose services run in a cluster that exists says
 less: see [below](#platform-with-existingcluster) and `Pulumi.local.yaml`.
 

@@ -1,5 +1,6 @@
 """The stacks at the real engine: preview, up, unchanged second preview, and a destroy in a legal order."""
 
+import json
 from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,11 +35,16 @@ def test_the_plan_shows_what_the_engine_previews(name: str, tmp_path: Path, stan
     assert plan == {urn for urn in engine if not urn.startswith("pulumi:pulumi:Stack::")}
 
 
+ROLE = {"roleArn": "arn:aws:iam::111122223333:role/platform-dev", "externalId": "external-secret-0451"}
+
+
 @pytest.fixture(scope="module", params=STACKS)
 def risen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A stack after its `up`. The last test of this module destroys it."""
     with running() as standins:
         stack = reference_stack(request.param, tmp_path_factory.mktemp(request.param), standins)
+        if request.param != "local":
+            stack.configure({"aws:assumeRoles": json.dumps([ROLE])}, secret=True)
         stack.up()
         yield stack
 
@@ -50,7 +56,7 @@ def test_second_preview_is_unchanged(risen: Stack) -> None:
 def test_secrets_are_encrypted_in_the_state(risen: Stack) -> None:
     checkpoint = risen.checkpoint()
     assert "ciphertext" in checkpoint
-    secrets = [*SECRETS.values(), KUBECONFIG["users"][0]["user"]["token"]]
+    secrets = [*SECRETS.values(), ROLE["externalId"], KUBECONFIG["users"][0]["user"]["token"]]
     forms = {form for value in secrets for form in (value, b64encode(value.encode()).decode())}
     assert not [form for form in forms if form in checkpoint]
 

@@ -11,9 +11,10 @@ import pytest
 import yaml
 
 from eks_llm.core.problems import InvalidArgs
+from eks_llm.core.secrets import SECRET
 from eks_llm.plan import render, report
 from eks_llm.plan.diff import compare
-from eks_llm.plan.recorder import SECRET, Recording, record
+from eks_llm.plan.recorder import Recording, record
 from eks_llm.platform import kubeconfig
 from eks_llm.serving.existing_cluster import ExistingCluster
 from tests.unit.test_settings import ROOT, drop, problems, put, settings

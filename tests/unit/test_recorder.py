@@ -7,7 +7,8 @@ import pulumi_aws as aws
 import pulumi_kubernetes as k8s
 import pytest
 
-from eks_llm.plan.recorder import SECRET, record
+from eks_llm.core.secrets import SECRET
+from eks_llm.plan.recorder import record
 
 
 def test_a_secret_is_marked_wherever_it_goes_and_its_value_is_nowhere() -> None:

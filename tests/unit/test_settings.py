@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pulumi
+import pulumi_aws as aws
 import pytest
 import yaml
 
@@ -450,6 +451,12 @@ def test_a_date_without_quotes_is_no_second_problem_of_its_key() -> None:
         ("", NO_KEY_NAME),
         ("sk-proj-" + "Ab9" * 14, NO_KEY_NAME),
         ("p@ss word", NO_KEY_NAME),
+        ("sk-live-abcdefabcdefabcdef", NO_KEY_NAME),
+        ("hf_QwErTyUiOpAsDfGhJkLzXcVbNm", NO_KEY_NAME),
+        ("AKIAIOSFODNN7EXAMPLE", NO_KEY_NAME),
+        ("deadbeefdeadbeefdeadbeef", NO_KEY_NAME),
+        ("a1b2c3d4e5f6a7b8c9d0", NO_KEY_NAME),
+        ("wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY", NO_KEY_NAME),
         (12345678, NO_KEY_NAME),
         (
             "platform",
@@ -466,6 +473,66 @@ def test_an_api_key_is_named_not_pasted(name: Any, message: str) -> None:
     content = platform()
     content["services"]["llama"]["apiKeySecret"] = name
     assert problems(content) == [f"Pulumi.prod.yaml: platform.services.llama.apiKeySecret: {message}"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["inferenceApiKey", "apiKey", "api-key", "team_a_key", "keyOfTheBatchClients2026", "llama70bInstructApiKeyProd",
+     "skillsApiKey", "qwen3-14b-key", "GPT4o-mini-key", "apiKeyForInternalPlatformTeamsInEurope"],
+)  # fmt: skip
+def test_names_of_keys(name: str) -> None:
+    content = platform()
+    content["services"]["llama"]["apiKeySecret"] = name
+    assert [line for line in settings(content)[1] if f"config set --secret {name}" in line]
+
+
+# Secrets below objects ----------------------------------------------------------------------------------------------
+
+ROLE = {"roleArn": "arn:aws:iam::111122223333:role/admin", "externalId": "external-0451"}
+
+
+@pytest.mark.parametrize("path", ["tags.owner", "services.llama.weights", "gpuPools.a100.nodes.max", "cluster.admins"])
+def test_a_secret_below_platform_is_refused_unseen_by_program_and_plan(path: str) -> None:
+    """The engine hands it over in clear and says only that there is one; a plan has a stand-in in its place."""
+    for value, where in (("hidden-0451", "platform"), ("[secret]", f"platform.{path}")):
+        content = platform() | {"tags": {}}
+        put(path, value)(content)
+        (line,) = problems(content, secrets=("platform",))
+        assert line.startswith(f"Pulumi.prod.yaml: {where}: a secret here would end in clear text in the state")
+        assert "eks-llm:grafanaAdminPassword" in line
+        assert "0451" not in line
+
+
+@pytest.mark.parametrize(
+    "roles",
+    [[ROLE], [{**ROLE, "externalId": "[secret]"}], [{"roleArn": "[secret]", "externalId": "[secret]"}], ["[secret]"],
+     "[secret]"],
+)  # fmt: skip
+def test_a_secret_external_id_stays_secret(roles: Any) -> None:
+    loaded: list[Settings] = []
+    config = {"aws:region": "us-west-2", "eks-llm:platform": platform(), "aws:assumeRoles": roles}
+
+    def program() -> None:
+        loaded.append(load(pulumi.Config(), "prod"))
+        aws.Provider("aws", region="us-west-2", **loaded[0].provider_args())
+
+    run = record(program, stack="prod", config=config, secret_keys=["aws:assumeRoles"], root=str(Path.cwd()))
+    assert run.one("aws").inputs["assumeRoles"] == "[secret]"
+    assert "0451" not in repr(run)
+
+
+def test_a_secret_of_the_sign_in_is_never_shown() -> None:
+    content = {"eks-llm:platform": platform()}
+    secret = {"aws:region": "r-0451", "aws:profile": "p-0451", "aws:allowedAccountIds": "a-0451",
+              "aws:assumeRoles": [{"roleArn": "role-0451", "sessionName": "a 0451", "other": "o-0451"}]}  # fmt: skip
+    with pytest.raises(InvalidArgs) as error:
+        record(lambda: load(pulumi.Config(), "prod"), stack="prod", config=content | secret, secret_keys=list(secret))
+    lines = error.value.messages
+    assert "0451" not in str(lines)
+    for key in ("region", "profile", "allowedAccountIds"):
+        assert f"Pulumi.prod.yaml: aws:{key}: is no secret, and messages and the state show it; run: pulumi config " \
+               f"set aws:{key} VALUE" in lines  # fmt: skip
+    assert [line for line in lines if line.startswith("Pulumi.prod.yaml: aws:assumeRoles[0].roleArn: not right, and")]
 
 
 def test_a_preview_warns_of_missing_secrets_and_an_update_stops() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import yaml
 
-from .recorder import SECRET, Recording
+from ..core.secrets import SECRET
+from .recorder import Recording
 
 HEADER = "# Written by eks-llm plan: "
 """How a file begins that a later run may replace."""

@@ -14,10 +14,11 @@ from typing import Any, cast
 import pulumi
 
 from ..core.problems import InvalidArgs, nearest, shown
+from ..core.secrets import SECRET
 from ..core.strict_yaml import YamlError, plain, read
 from ..sizing.own_prices import OwnPrices
 from ..sizing.own_prices import read as read_prices
-from .recorder import SECRET, Recording, record
+from .recorder import Recording, record
 
 
 class PlanError(Exception):

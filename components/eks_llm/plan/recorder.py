@@ -16,11 +16,9 @@ from google.protobuf.struct_pb2 import Struct, Value
 from pulumi.runtime import set_all_config
 from pulumi.runtime.proto import engine_pb2, resource_pb2
 
+from ..core.secrets import SECRET
 from . import pulumi_internals
 from .computed import computed
-
-SECRET = "[secret]"  # noqa: S105 a marker
-"""Stands in a recording for every value that the program marked secret; the value itself is never kept."""
 
 UNKNOWN = "‹unknown›"
 """Stands in a recording for a value that is known only after `pulumi up`."""

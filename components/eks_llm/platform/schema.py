@@ -20,7 +20,6 @@ from ..core.addresses import RoleArn
 from ..core.faults import Fault
 from ..core.model import Model
 from ..core.names import Name, Tags
-from ..core.problems import unshown
 from ..operators.monitoring import MonitoringSettings
 from ..serving.existing_cluster import ExistingClusterSettings, ExistingPool
 from ..serving.service import ServiceSettings
@@ -38,15 +37,7 @@ def _root(info: ValidationInfo) -> Path:
     return info.context["root"] if info.context else Path.cwd()
 
 
-def _key_name(value: Any) -> Any:
-    """Refuses what is no name of a config key, and then does not repeat it: it may be the API key itself."""
-    if value is None:
-        return value
-    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,39}", value):
-        raise unshown(
-            "not the name of a config key, such as inferenceApiKey (up to 40 letters, digits, '-' and '_'); "
-            "the API key itself is set with: pulumi config set --secret <name>"
-        )
+def _of_its_own(value: str | None) -> str | None:
     if value in ("platform", GRAFANA_SECRET):
         raise ValueError("this config key holds something else; choose a name of its own, such as inferenceApiKey")
     return value
@@ -98,7 +89,7 @@ class AwsAccess(Model):
 class StackService(ServiceSettings):
     """What a stack file says about a service; unlike the component, it can read the shape from a `config.json`."""
 
-    _named = field_validator("api_key_secret", mode="before")(_key_name)
+    _own = field_validator("api_key_secret")(_of_its_own)
 
     @field_validator("model_shape", mode="before")
     @classmethod

@@ -3,23 +3,21 @@
 `load` is the one reader: an own program calls it before it registers anything, as infra/__main__.py does.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pulumi
 from pulumi.runtime.config import CONFIG, get_config_env, is_config_secret
 from pydantic import ValidationError
 
 from ..catalog.regions import OTHER_PARTITIONS, REGIONS
-from ..core.go_time import written
 from ..core.model import Model
 from ..core.problems import InvalidArgs, Problem, nearest, problems, shown
 from ..sizing import own_prices
 from ..sizing.report import Report
-from . import kubeconfig
+from . import configuration, kubeconfig
 from .rules import RULES, cluster_name, parts, warnings
 from .schema import GRAFANA_SECRET, AwsAccess, ExistingPlatform, Platform
 from .sections import NOT_BESIDE, Sections, form_of, read
@@ -40,6 +38,13 @@ class Settings:
     kubeconfig: str | None = None
     """Of the existing cluster; None: there is none, or (in a preview) its file is missing."""
 
+    def provider_args(self) -> dict[str, Any]:
+        """Arguments of the AWS provider, beside region and tags. Roles with a secret `externalId` are secret."""
+        args = self.access.provider_args()
+        if is_config_secret("aws:assumeRoles"):
+            args["assume_roles"] = pulumi.Output.secret(args["assume_roles"])
+        return args
+
     def secret(self, key: str) -> pulumi.Output[str]:
         """The secret `key` of the stack. `load` has refused an update without it; a preview goes on with a stand-in."""
         return self.config.get_secret(key) or pulumi.Output.secret("not set")
@@ -56,9 +61,12 @@ def load(config: pulumi.Config, stack: str, root: Path | None = None) -> Setting
         needed = f"it needs aws:region and {config.name}:platform below `config:`, see docs/reference/stack-file.md"
         raise InvalidArgs(f"Pulumi.{stack}.yaml", [Problem("", f"the file is empty or has no configuration; {needed}")])
     found: list[Problem] = []
-    keys = {key: text if is_config_secret(key) else _as_written(text, key, found) for key, text in keys.items()
-            if key != f"{config.name}:platform"}  # fmt: skip
-    raw = _as_written(_parsed(config.get("platform")), "platform", found)
+    raw = configuration.parsed(config.get("platform"))
+    if is_config_secret(f"{config.name}:platform"):
+        raise InvalidArgs(f"Pulumi.{stack}.yaml", configuration.secrets_below_platform(raw, config.name))
+    raw = configuration.as_written(raw, "platform", found)
+    keys = {key: text if is_config_secret(key) else configuration.as_written(text, key, found)
+            for key, text in keys.items() if key != f"{config.name}:platform"}  # fmt: skip
     form = form_of(raw)
     region, access = _region(keys.get("aws:region", ""), form, found), _access(keys, form, found)
     sections, bad = read(raw, form, root)
@@ -90,30 +98,11 @@ def load(config: pulumi.Config, stack: str, root: Path | None = None) -> Setting
 # Reading ------------------------------------------------------------------------------------------------------------
 
 
-def _parsed(text: str | None) -> Any:
-    """A config value that may be structured: Pulumi hands objects and lists over as JSON."""
-    try:
-        return json.loads(text) if text else None
-    except json.JSONDecodeError:
-        return text
-
-
-def _as_written(value: Any, path: str, found: list[Problem]) -> Any:
-    """`value` with each date as the user wrote it, where Pulumi's CLI took it for a time: without quotes."""
-    if isinstance(value, dict):
-        named = {_as_written(key, path, found): item for key, item in cast(dict[str, Any], value).items()}
-        return {key: _as_written(item, f"{path}.{key}", found) for key, item in named.items()}
-    if isinstance(value, list):
-        return [_as_written(item, f"{path}[{index}]", found) for index, item in enumerate(cast(list[Any], value))]
-    date = written(value) if isinstance(value, str) else None
-    if date:
-        text = f'Pulumi makes {value!r} of a date without quotes; write it in quotes, such as "{date}"'
-        found.append(Problem(path, text))
-    return date or value
-
-
 def _region(text: str, form: type[Model], found: list[Problem]) -> str:
     """`aws:region`; empty where it is none, so that no rule compares with it."""
+    if is_config_secret("aws:region"):
+        found.append(configuration.secret_access("region"))
+        return ""
     if text in REGIONS or (not text and form is ExistingPlatform):
         return text
     if partition := OTHER_PARTITIONS.get(text):
@@ -135,11 +124,20 @@ def _access(keys: Mapping[str, str], form: type[Model], found: list[Problem]) ->
     for key in given.keys() - set(known):
         hint = "; use platform.tags" if key == "defaultTags" else nearest(key, known)
         found.append(Problem(f"aws:{key}", f"this program does not pass it on, so it would be ignored{hint}"))
-    used = {key: text if key == "profile" else _parsed(text) for key, text in given.items() if key in known[1:]}
+    used = {key: text if key == "profile" else configuration.parsed(text) for key, text in given.items()
+            if key in known[1:]}  # fmt: skip
+    for key in [key for key in used if key != "assumeRoles" and is_config_secret(f"aws:{key}")]:
+        found.append(configuration.secret_access(key))
+        del used[key]
+    secret = is_config_secret("aws:assumeRoles")
+    if secret:
+        used["assumeRoles"] = configuration.secret_roles(used["assumeRoles"], used.get("allowedAccountIds"))
     try:
         return AwsAccess.model_validate(used)
     except ValidationError as error:
-        found += [Problem(f"aws:{problem.path}", problem.message) for problem in problems(error, AwsAccess)]
+        for problem in problems(error, AwsAccess):
+            hidden = secret and problem.path.startswith("assumeRoles")
+            found.append(configuration.unshown(problem) if hidden else Problem(f"aws:{problem.path}", problem.message))
         return AwsAccess()
 
 

@@ -25,6 +25,7 @@ from ..core.names import Name, Namespace
 from ..core.problems import InvalidArgs, Problem, nearest
 from ..core.quantities import Duration
 from ..core.s3 import uri_problem
+from ..core.secrets import SecretName
 from ..core.timing import drain, start
 from ..observe.dashboards.grafana import dashboard
 from ..observe.dashboards.service import service as service_board
@@ -179,7 +180,7 @@ class ServiceSettings(Model):
     expected: Expected = Expected()
     priority: int = Field(default=0, ge=0, le=HIGHEST_PRIORITY)
     accept_memory: bool = False
-    api_key_secret: str | None = None
+    api_key_secret: SecretName | None = None
     client_namespaces: list[Namespace] = []
 
     @field_validator("quantization")
