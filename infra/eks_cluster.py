@@ -24,9 +24,7 @@ def build(name: str, platform: EksPlatform, settings: Settings) -> ServingCluste
     """Registers everything below the services. `name`: of the cluster, and of what belongs to it."""
     # AWS: the network, the cluster, its GPU node pools, and the weights.
     tags = {"project": pulumi.get_project(), "stack": pulumi.get_stack(), **platform.tags}
-    account = aws.Provider(
-        "aws", region=settings.region, default_tags={"tags": tags}, **settings.provider_args()
-    )
+    account = aws.Provider("aws", region=settings.region, default_tags={"tags": tags}, **settings.provider_args())
     lasting = ResourceOptions(providers=[account], protect=platform.protect)
 
     network = Network(name, NetworkArgs(**platform.network.args(), region=settings.region), lasting)

@@ -146,7 +146,7 @@ def test_it_works_within_a_hook(repository: Path, monkeypatch: pytest.MonkeyPatc
     assert not (repository / "index").exists()
 
 
-@pytest.mark.parametrize("ref", ["nowhere", "--help", "main:Pulumi.yaml"])
+@pytest.mark.parametrize("ref", ["nowhere", "--help"])
 def test_a_ref_that_does_not_exist(repository: Path, ref: str) -> None:
     with pytest.raises(PlanError) as error:
         planned(repository, ref)
@@ -199,8 +199,45 @@ def test_a_base_without_the_stack(repository: Path) -> None:
     git(repository, "rm", "-q", "--cached", "Pulumi.dev.yaml")
     git(repository, "commit", "-q", "-m", "no stack yet")
     text = as_text(planned(repository))
-    assert "main cannot be planned, so nothing is compared" in text
-    assert "no stack 'dev'" in text
+    assert "main has no such stack: it is new, and all of it is added" in text
+    assert "cannot be planned" not in text
+    found = planned(repository).against
+    assert found
+    assert found.new
+    assert {change.action for change in found.changes} == {"added"}
+    assert {change.name for change in found.changes if not change.custom} == {"a100", "chat"}
+
+
+def test_a_base_without_the_project(repository: Path) -> None:
+    git(repository, "rm", "-q", "--cached", "-r", ".")
+    git(repository, "commit", "-q", "--allow-empty", "-m", "no project yet")
+    found = planned(repository).against
+    assert found
+    assert found.new
+    assert not found.problems
+
+
+def test_what_helps_in_a_shallow_clone(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    git(repository, "commit", "-q", "--allow-empty", "-m", "second")
+    clone = tmp_path_factory.mktemp("clone")
+    git(clone, "clone", "-q", "--depth", "1", f"file://{repository}", "here")
+    with pytest.raises(PlanError, match="the clone is shallow; fetch the rest: git fetch --unshallow"):
+        planned(clone / "here", "HEAD~1")
+
+
+def test_a_repository_without_a_commit(tmp_path: Path) -> None:
+    for file in SERVED.iterdir():
+        if file.is_file():
+            (tmp_path / file.name).write_text(file.read_text())
+    git(tmp_path, "init", "-q", "-b", "main")
+    with pytest.raises(PlanError, match="the repository has no commit yet"):
+        planned(tmp_path, "HEAD")
+
+
+@pytest.mark.parametrize(("ref", "kind"), [("HEAD:Pulumi.yaml", "blob"), ("HEAD^{tree}", "tree")])
+def test_what_is_no_revision_is_called_what_it_is(repository: Path, ref: str, kind: str) -> None:
+    with pytest.raises(PlanError, match=f"it is a {kind}, and a commit, branch or tag is wanted"):
+        planned(repository, ref)
 
 
 def test_a_head_that_fails_leaves_nothing_behind(repository: Path) -> None:

@@ -228,7 +228,6 @@ def test_an_empty_stack_file_is_named_as_such() -> None:
             'aws:allowedAccountIds[0]: 7: not an AWS account id such as "111122223333"',
         ),
         ({"aws__region": "mars-west-2"}, "aws:region: 'mars-west-2' is not an AWS region; did you mean 'us-west-2'?"),
-        ({"aws__region": None}, "aws:region: '' is not an AWS region such as us-west-2"),
         (
             {"aws__region": "us-gov-west-1"},
             "aws:region: 'us-gov-west-1' is in the partition aws-us-gov, and the components write ARNs of the "

@@ -53,9 +53,10 @@ class NetworkArgs(TypedDict):
     `10.0.0.0/16`. Private (RFC 1918) or in 100.64.0.0/10, and apart from 172.17.0.0/16. A zone's letter fixes its
     blocks, so adding or removing a zone moves no other subnet."""
     nat: NotRequired[Nat]
-    """`perZone` (default: survives the loss of a zone), `single` (cheaper) or `none` (no way out: then list what the
-    nodes need in `interface_endpoints`). With `none` the charts and images of the operators and services, which lie in
-    public registries, cannot be pulled: it is for clusters whose workloads come from ECR, and a warning says so."""
+    """`perZone` (default: survives the loss of a zone), `single` (cheaper; it lies in the first of `zones`, and another
+    first zone replaces it and its address) or `none` (no way out: then list what the nodes need in
+    `interface_endpoints`). With `none` the charts and images of the operators and services, which lie in public
+    registries, cannot be pulled: it is for clusters whose workloads come from ECR, and a warning says so."""
     interface_endpoints: NotRequired[list[str]]
     """AWS services reached by a private endpoint in each zone, e.g. `ecr.api`, `sts`, each once. Default: none (NAT is
     used). Not `s3`, which always gets a gateway endpoint, at no cost."""

@@ -2,7 +2,8 @@
 
 import difflib
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
@@ -119,6 +120,33 @@ def nearest(word: str, known: list[str]) -> str:
     if close:
         return f"; did you mean {close[0]!r}?"
     return f" (known: {', '.join(sorted(known))})" if known else ""
+
+
+FOLDED_FROM, FOLDED_NAMES = 4, 3
+"""So many equal warnings become one, which names so many of those that it is about."""
+
+
+def folded(warnings: Iterable[str]) -> list[str]:
+    """Warnings, `path: message` each, with those of many pools or services that say the same joined into one."""
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for warning in warnings:
+        path, _, message = warning.partition(": ")
+        before, name, after = _name_in(path)
+        groups.setdefault((before, after, message), []).append(name)
+    found: list[str] = []
+    for (before, after, message), names in groups.items():
+        if len(names) < FOLDED_FROM or not names[0]:
+            found += [f"{before}{name}{after}: {message}" if message else f"{before}{name}{after}" for name in names]
+        else:
+            listed = f"{', '.join(names[:FOLDED_NAMES])} and {len(names) - FOLDED_NAMES} more"
+            found.append(f"{before}*{after} ({listed}): {message}")
+    return found
+
+
+def _name_in(path: str) -> tuple[str, str, str]:
+    """A key path before, at and behind the name of a pool or service."""
+    match = re.fullmatch(r"((?:platform\.)?(?:services|gpuPools)\.)([a-z0-9-]+)((?:\..*)?)", path)
+    return (match[1], match[2], match[3]) if match else (path, "", "")
 
 
 def _joined(path: str, rest: str) -> str:

@@ -33,6 +33,8 @@ class Base:
     commit: str
     recording: Recording | None
     problems: tuple[str, ...] = ()
+    new: bool = False
+    """It has no such stack, and so registers nothing."""
 
 
 class Pending:
@@ -51,6 +53,8 @@ class Pending:
             last = (log.strip().splitlines() or ["no message"])[-1]
             return Base(self._ref, self._commit, None, (f"its program broke the planner: {last}",))
         answer = json.loads(out)
+        if "absent" in answer:
+            return Base(self._ref, self._commit, Recording(), new=True)
         if "problems" in answer:
             return Base(self._ref, self._commit, None, tuple(answer["problems"]))
         return Base(self._ref, self._commit, _recording(answer["recording"]))
@@ -65,10 +69,12 @@ def started(project: Project, stack: str, ref: str) -> Iterator[Pending]:
     if not ref.strip():
         raise PlanError("--against: the revision is empty; name one, such as origin/main")
     top = Path(_git(project.root, "rev-parse", "--show-toplevel", fails=f"{project.root} is in no git repository"))
-    commit = _git(
-        top, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}",
-        fails=f"--against: no revision {ref!r} in {top}; fetch it first, for example: git fetch origin",
-    )  # fmt: skip
+    try:
+        commit = _git(top, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}", fails="")
+    except PlanError as error:
+        if str(error).startswith("--against needs git"):
+            raise
+        raise PlanError(f"--against: no revision {ref!r} in {top}; {_what_would_help(top, ref)}") from None
     with tempfile.TemporaryDirectory(prefix="eks-llm-base-") as directory:
         tree = Path(directory) / "tree"
         # Hooks of the repository are none of this work tree's business.
@@ -81,6 +87,24 @@ def started(project: Project, stack: str, ref: str) -> Iterator[Pending]:
             process.kill()
             process.communicate()
             _git(top, "worktree", "remove", "--force", str(tree), fails=f"cannot remove {tree}")
+
+
+def _what_would_help(top: Path, ref: str) -> str:
+    """Against a revision that git does not find."""
+
+    def asked(*args: str) -> str | None:
+        try:
+            return _git(top, *args, fails="no")
+        except PlanError:
+            return None
+
+    if asked("rev-parse", "--verify", "--quiet", "HEAD") is None:
+        return "the repository has no commit yet, so there is nothing to compare with"
+    if asked("rev-parse", "--is-shallow-repository") == "true":
+        return "the clone is shallow; fetch the rest: git fetch --unshallow (GitHub Actions: fetch-depth: 0)"
+    if kind := asked("cat-file", "-t", ref):
+        return f"it is a {kind}, and a commit, branch or tag is wanted"
+    return "fetch it first, for example: git fetch origin"
 
 
 def _start(top: Path, tree: Path, project: Project, stack: str) -> "subprocess.Popen[str]":

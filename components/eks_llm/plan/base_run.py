@@ -25,6 +25,8 @@ def main(package: str, project: str, stack: str) -> None:
     try:
         recording = program.run(program.find_project(Path(project)), stack)
         answer = {"recording": asdict(recording)}
+    except program.AbsentError:
+        answer = {"absent": True}
     except program.PlanError as error:
         answer = {"problems": error.problems}
     json.dump(answer, sys.stdout, default=_plain)

@@ -59,6 +59,8 @@ class Comparison:
     """Why the other revision cannot be planned; the rest is empty then."""
     changes: list[Change]
     figures: list[Figure]
+    new: bool = False
+    """The other revision has no such stack, so everything is added."""
 
     def counts(self) -> dict[str, int]:
         """How many resources (not components) are added, changed, replaced and removed."""

@@ -29,6 +29,10 @@ class PlanError(Exception):
         super().__init__("\n".join(problems))
 
 
+class AbsentError(PlanError):
+    """There is no such project or stack."""
+
+
 @dataclass(frozen=True)
 class Project:
     """A directory with a Pulumi.yaml."""
@@ -64,7 +68,7 @@ class Project:
                 return file
             if file.exists():
                 raise PlanError(f"no stack {stack!r}: {file} is a directory, where a stack has a file")
-        raise PlanError(
+        raise AbsentError(
             f"no stack {stack!r}: Pulumi.{stack}.yaml does not exist in {self.stack_dir}{nearest(stack, self.stacks())}"
         )
 
@@ -102,7 +106,7 @@ def find_project(start: Path) -> Project:
         for name in ("Pulumi.yaml", "Pulumi.yml"):
             if (directory / name).is_file():
                 return _project(directory / name)
-    raise PlanError(f"no Pulumi.yaml in {start} or above: name the project's directory with --cwd")
+    raise AbsentError(f"no Pulumi.yaml in {start} or above: name the project's directory with --cwd")
 
 
 def _project(file: Path) -> Project:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..catalog.instances import GPUS, INSTANCES
 from ..core.placement import GPU_RESOURCE, POOL_LABEL
+from ..core.problems import folded
 from ..platform.sum import of_resources
 from ..sizing.own_prices import OwnPrices
 from ..sizing.validity import Finding
@@ -106,7 +107,7 @@ def build(
         project=project,
         stack=stack,
         tree=tree,
-        warnings=[*recording.warnings, *(_unsaid(sized.warnings, recording) if sized else [])],
+        warnings=[*recording.warnings, *folded(_unsaid(sized.warnings, recording) if sized else [])],
         exports=recording.exports,
         totals=_totals(recording, tree),
         needs=answers,
@@ -122,7 +123,7 @@ def _comparison(base: Base, head: Recording, answers: Needs | None, prices: OwnP
     sized = of_resources(settings(base.recording), prices)
     before = needs(sized) if sized else None
     changes = followed(compare(base.recording, head), base.recording, head)
-    return Comparison(base.ref, base.commit, [], changes, figures(before, answers))
+    return Comparison(base.ref, base.commit, [], changes, figures(before, answers), base.new)
 
 
 def settings(recording: Recording) -> Iterator[tuple[str, str, dict[str, Any]]]:

@@ -188,6 +188,8 @@ def changes(against: Comparison) -> Iterator[tuple[str, str, list[str]]]:
         yield "!", f"{against.ref} cannot be planned, so nothing is compared:", problem.splitlines()
     if against.problems:
         return
+    if against.new:
+        yield "!", f"{against.ref} has no such stack: it is new, and all of it is added", []
     whole = {change.urn: change.action for change in against.changes if change.action in ("added", "removed")}
     for change in against.changes:
         if whole.get(change.parent) == change.action:

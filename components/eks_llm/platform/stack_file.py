@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from ..catalog.regions import OTHER_PARTITIONS, REGIONS
 from ..core.model import Model
-from ..core.problems import InvalidArgs, Problem, nearest, problems, shown
+from ..core.problems import InvalidArgs, Problem, folded, nearest, problems, shown
 from ..sizing import own_prices
 from ..sizing.report import Report
 from . import configuration, kubeconfig
@@ -70,7 +70,8 @@ def load(config: pulumi.Config, stack: str, root: Path | None = None) -> Setting
     form = form_of(raw)
     region, access = _region(keys.get("aws:region", ""), form, found), _access(keys, form, found)
     sections, bad = read(raw, form, root)
-    found += bad
+    renamed = [] if raw else _of_another_project(config, keys)
+    found += renamed or bad
     access_file, missing = _kubeconfig(sections, root, found)
     name = f"{config.name}-{stack}"
     found += cluster_name(name)
@@ -90,7 +91,8 @@ def load(config: pulumi.Config, stack: str, root: Path | None = None) -> Setting
     sized = [f"{_full(finding.path)}: {finding.message}" for finding in report.warnings]
     own = {f"{config.name}:{key}" for key in ("platform", *platform.secret_keys)}
     unused = [f"{key}: no service names this secret" for key in keys.keys() - own if key.startswith(f"{config.name}:")]
-    for warning in (*missing, *unset, *unused, *warnings(platform, access), *sized):
+    doubts = [*missing, *unset, *unused, *_unread(config, keys), *warnings(platform, access), *sized]
+    for warning in folded(doubts):
         pulumi.log.warn(warning)
     return Settings(platform, region, access, config, report, access_file)
 
@@ -107,6 +109,8 @@ def _region(text: str, form: type[Model], found: list[Problem]) -> str:
         return text
     if partition := OTHER_PARTITIONS.get(text):
         problem = f"{text!r} is in the partition {partition}, and the components write ARNs of the partition aws only"
+    elif not text:
+        problem = "required, but missing; run: pulumi config set aws:region us-west-2 (or another region)"
     else:
         hint = nearest(text, list(REGIONS))
         problem = f"{shown(text)} is not an AWS region{hint if hint.startswith(';') else ' such as us-west-2'}"
@@ -169,6 +173,24 @@ def _sized(name: str, sections: Sections, region: str, root: Path) -> tuple[Repo
     except ValueError as error:
         bad = [Problem("", str(error))]
     return check(parts(name, sections), region, prices=prices), bad
+
+
+def _of_another_project(config: pulumi.Config, keys: Mapping[str, str]) -> list[Problem]:
+    """What to say of a file that was written for a project of another name, as after a fork."""
+    wanted = f"{config.name}:platform"
+    others = [key for key in keys if key.endswith(":platform") and key != wanted]
+    text = "is there, and this project reads {wanted}; rename the keys, or set name: {name} in Pulumi.yaml"
+    return [Problem(key, text.format(wanted=wanted, name=key.partition(":")[0])) for key in others]
+
+
+def _unread(config: pulumi.Config, keys: Mapping[str, str]) -> Iterator[str]:
+    """Keys that seem to change what this stack does, and do not. Those of other providers may be the program's own."""
+    for key in keys:
+        namespace, _, name = key.partition(":")
+        if namespace == "kubernetes":
+            yield f"{key}: objects go where an explicit provider says, so this does not reach them"
+        elif name == "platform" and namespace != config.name:
+            yield f"{key}: of a project called {namespace}; this one reads {config.name}:platform"
 
 
 def _full(path: str) -> str:

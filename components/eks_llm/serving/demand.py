@@ -123,7 +123,12 @@ def flows(name: str, policy: dict[str, Any]) -> tuple[Flow, ...]:
     """What a NetworkPolicy lets through to and from the pods of `name`."""
     spec = policy["spec"]
     return tuple(
-        Flow(name, direction, _peer(peer, policy["metadata"]["namespace"]), tuple(f"{port['protocol']} {port['port']}" for port in rule["ports"]))
+        Flow(
+            name,
+            direction,
+            _peer(peer, policy["metadata"]["namespace"]),
+            tuple(f"{port['protocol']} {port['port']}" for port in rule["ports"]),
+        )
         for rules, direction in (("ingress", "from"), ("egress", "to"))
         for rule in spec[rules]
         for peer in rule[direction]

@@ -131,8 +131,8 @@ class InferenceServiceArgs(TypedDict):
     """Stack files: config key of the API key that clients must send (runtime `openai` only). While clients change over
     it may hold two, separated by a space. Default: no key; the NetworkPolicy alone says who may call."""
     client_namespaces: NotRequired[list[str]]
-    """Namespaces whose pods may call the service. In its own namespace pods need the label `eks-llm.dev/client: "true"`.
-    Default: none."""
+    """Namespaces whose pods may call the service. In its own namespace pods need the label
+    `eks-llm.dev/client: "true"`. Default: none."""
     namespace: str
     """Namespace of all objects. Pods use hostPath, so it must admit privileged pods. Plain text, no output: names and
     addresses are made of it, which a preview shows."""
