@@ -6,7 +6,7 @@ import runpy
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -18,6 +18,7 @@ from ..core.secrets import SECRET
 from ..core.strict_yaml import YamlError, plain, read
 from ..sizing.own_prices import OwnPrices
 from ..sizing.own_prices import read as read_prices
+from . import names
 from .recorder import Recording, record
 
 
@@ -219,6 +220,15 @@ def own_prices(project: Project) -> OwnPrices | None:
         raise PlanError(str(error)) from None
 
 
+def configurations(project: Project) -> dict[str, dict[str, Any]]:
+    """The configuration of every stack of the project whose file can be read, by stack."""
+    found: dict[str, dict[str, Any]] = {}
+    for stack in project.stacks():
+        with suppress(PlanError):
+            found[stack] = read_config(project, project.stack_file(stack))[0]
+    return found
+
+
 # The run ------------------------------------------------------------------------------------------------------------
 
 
@@ -267,6 +277,8 @@ def run(project: Project, stack: str, debug: bool = False) -> Recording:
         raise PlanError(_one_line(error, project)) from error
     if recording.errors:
         raise PlanError(*recording.errors)
+    if problems := [*names.problems(recording), *names.across(stack, configurations(project))]:
+        raise PlanError(*problems)
     recording.warnings[:0] = warnings
     return recording
 

@@ -17,7 +17,7 @@ from ..operators.monitoring import Monitoring
 from ..operators.node_autoscaler import NodeAutoscaler, NodeAutoscalerSettings
 from ..serving.existing_cluster import ExistingCluster, ExistingClusterInputs, ExistingPool
 from ..serving.service import InferenceService, ServiceInputs
-from . import fits
+from . import fits, names
 from .schema import NAMESPACE, AwsAccess, Platform
 from .sections import Sections
 from .sum import Part, part
@@ -111,7 +111,18 @@ def _weights_buckets(sections: Sections, _region: str) -> Iterator[Problem]:
             )
 
 
-RULES = [_some_pool, _zones, _keys, _ranges, _placement, _releases, _one_ami_family, _weights_buckets, *fits.RULES]
+RULES = [
+    _some_pool,
+    _zones,
+    _keys,
+    _ranges,
+    _placement,
+    _releases,
+    _one_ami_family,
+    _weights_buckets,
+    *fits.RULES,
+    *names.RULES,
+]
 
 
 def cluster_name(name: str) -> Iterator[Problem]:

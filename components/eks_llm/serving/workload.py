@@ -118,7 +118,7 @@ class Workload:
     @property
     def pods_name(self) -> str:
         """Name of the headless Service."""
-        return f"{self.name}-pods"
+        return pods_name(self.name)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -318,6 +318,11 @@ def service(work: Workload, headless: bool = False) -> dict[str, Any]:
         "metadata": work.metadata(work.pods_name if headless else None),
         "spec": {"selector": work.selector, "ports": ports, **({"clusterIP": "None"} if headless else {})},
     }
+
+
+def pods_name(service: str) -> str:
+    """Name of a service's headless Service."""
+    return f"{service}-pods"
 
 
 def priority_class_name(work: Workload) -> str:
