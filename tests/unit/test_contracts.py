@@ -44,7 +44,9 @@ COMPONENTS: list[type[pulumi.ComponentResource]] = [
     for name, value in defined_in(module)
     if inspect.isclass(value) and issubclass(value, pulumi.ComponentResource) and not name.startswith("_")
 ]
-SOURCES = sorted(PACKAGE.rglob("*.py"))
+PODS = ("model_repository", "openai_middleware")
+"""Folders of programs that run in pods, without this package."""
+SOURCES = sorted(file for file in PACKAGE.rglob("*.py") if file.relative_to(PACKAGE).parts[0] not in PODS)
 
 
 def layer_of(file: Path) -> str:
