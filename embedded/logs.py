@@ -38,7 +38,7 @@ def chosen(home: Path, wanted: str | None) -> dict[str, Path]:
 
 
 def _means(wanted: str, name: str) -> bool:
-    if "/" not in name:
+    if name.count("/") != 2:  # a process, or a file that no pod of the platform wrote
         return wanted == name
     namespace, pod, container = name.split("/")
     return wanted in (pod, name, f"{namespace}/{pod}", f"{pod}/{container}") or pod.startswith(f"{wanted}-")

@@ -247,6 +247,21 @@ def test_a_floor_on_a_schedule_holds_in_its_time() -> None:
         ({"triggers": []}, "spec.triggers: none"),
         ({"triggers": [{"type": "kafka"}]}, "'kafka' is not simulated"),
         ({"maxReplicaCount": 0}, "spec.maxReplicaCount: 0"),
+        ({"minReplicaCount": "1"}, "spec.minReplicaCount: '1': write a whole number, such as 2, without quotes"),
+        ({"fallback": {"failureThreshold": 3}}, "spec.fallback.replicas: required, but missing"),
+        ({"triggers": ["a"]}, "spec.triggers[0]: 'a': write a mapping of keys"),
+        (
+            {"triggers": [{"type": "cron", "metadata": {"desiredReplicas": 2}}]},
+            'spec.triggers[0].metadata.desiredReplicas: 2 is not text; write it in quotes, such as "2"',
+        ),
+        (
+            {
+                "advanced": {
+                    "horizontalPodAutoscalerConfig": {"behavior": {"scaleUp": {"policies": [{"type": "Pods"}]}}}
+                }
+            },
+            "spec.advanced.horizontalPodAutoscalerConfig.behavior.scaleUp.policies[0].periodSeconds: required, but",
+        ),
         ({"idleReplicaCount": 0}, "spec.idleReplicaCount"),
         ({"advanced": {"scalingModifiers": {"formula": "a"}}}, "formulas are not simulated"),
         (

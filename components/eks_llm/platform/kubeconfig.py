@@ -59,8 +59,8 @@ def _items(config: dict[str, Any], key: str) -> list[dict[str, Any]]:
 def _named(config: dict[str, Any], key: str, name: Any, kind: str, where: str) -> dict[str, Any]:
     """The content of the item called `name` in one of a kubeconfig's lists."""
     found = next((item.get(kind) for item in _items(config, key) if item.get("name") == name), None)
-    if not isinstance(found, dict):
-        raise ValueError(f"it has no {kind} {name!r}{where}")
+    if not isinstance(name, str) or not isinstance(found, dict):
+        raise ValueError(f"it has no {kind} {shown(name)}{where}")
     return cast(dict[str, Any], found)
 
 

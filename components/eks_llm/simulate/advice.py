@@ -33,7 +33,8 @@ def _runaway(scaler: Autoscaler, start: float) -> Iterator[str]:
     for policy in scaler.up.policies if scaler.up else ():
         waves = int(start // policy.period)
         if policy.type is PolicyType.PERCENT and waves > 1:
-            grown = min(scaler.max, scaler.hpa.spec.min * (1 + policy.value / 100) ** waves)
+            endless = waves * math.log1p(policy.value / 100) > 100  # beyond all maxima, and in the end all floats
+            grown = scaler.max if endless else min(scaler.max, scaler.hpa.spec.min * (1 + policy.value / 100) ** waves)
             if grown >= min(scaler.max, scaler.hpa.spec.min * 4):
                 yield (
                     f"scale-up of {policy.value} % per {policy.period} s takes {waves} steps while the first pod "

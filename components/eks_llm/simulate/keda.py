@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from ..core import cron
 from .hpa import DEFAULT_DOWN, DEFAULT_UP, Hpa, MetricType, Policy, PolicyType, Rules, SelectPolicy, Spec
 from .promql import Compiled, QueryError, Store, compile_query, evaluate
+from .scaled_object import checked, without_nulls
 
 POLL_SECONDS, COOLDOWN_SECONDS, MAX_REPLICAS = 30, 300, 100
 """KEDA's defaults of pollingInterval, cooldownPeriod and maxReplicaCount."""
@@ -125,6 +126,9 @@ def autoscaler(manifest: Mapping[str, Any], start: datetime.datetime) -> Autosca
     """
     if manifest.get("kind") != "ScaledObject":
         raise PolicyError(f"kind: {manifest.get('kind')!r} is not ScaledObject")
+    manifest = without_nulls(dict(manifest))
+    if found := checked(manifest):
+        raise PolicyError("\n".join(map(str, found)))
     spec: Mapping[str, Any] = manifest.get("spec") or {}
     advanced = spec.get("advanced") or {}
     if advanced.get("scalingModifiers"):

@@ -312,7 +312,7 @@ def policy(document: Any, where: Path, scenario: Scenario, service: Service) -> 
     except ValidationError as error:
         raise ScenarioError(where, list(problems(error, Scaling))) from None
     except PolicyError as error:
-        raise ScenarioError(where, [Problem("", str(error))]) from None
+        raise ScenarioError(where, [Problem("", line) for line in str(error).splitlines()]) from None
 
 
 def scaled(scaling: Scaling, service: Service, slo: SloSettings | None = None) -> dict[str, Any]:
