@@ -192,7 +192,7 @@ def test_a_component_shows_its_settings_as_a_stack_file_writes_them() -> None:
         "capacity": {"kind": "capacityBlock", "id": "cr-0123456789abcdef0", "endsAt": "2099-01-01T11:30:00+00:00"},
         "rootVolume": "100GiB",
     }
-    wiring = {
+    wiring: Any = {
         "cluster_name": "x",
         "subnet_id": "subnet-00000001",
         "security_group_id": "sg-00000001",

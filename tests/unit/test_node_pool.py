@@ -99,7 +99,8 @@ def test_user_data_never_changes_by_itself() -> None:
 
 
 def test_a_node_makes_the_folder_for_pods_once_its_array_is_mounted(tmp_path: Path) -> None:
-    script = message_from_bytes(base64.b64decode(template(pool())["userData"])).get_payload()[1]
+    parts: Any = message_from_bytes(base64.b64decode(template(pool())["userData"])).get_payload()
+    script = parts[1]
     assert script.get_content_type() == "text/x-shellscript"
     text = script.get_payload().replace("/mnt/k8s-disks/0", str(tmp_path / "array"))
     log = tmp_path / "log"

@@ -55,7 +55,7 @@ def engine_core(state: Any) -> Any:
     return state.engine_client.engine_core
 
 
-def when_engine_ended(state: Any, tell: Callable[[], None]) -> None:
+def when_engine_ended(state: Any, tell: Callable[[], object]) -> None:
     """Calls `tell`, on some thread, once the server has ended its engine after SIGTERM.
 
     vLLM then waits for its connections, and nothing tells the requests on them that no answer will come.
