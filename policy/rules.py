@@ -15,6 +15,7 @@ from eks_llm.aws.cluster import OPEN_ADDRESSES
 from eks_llm.catalog.images import IMAGES
 from eks_llm.core.placement import NODE_FOLDER
 from eks_llm.platform.sum import of_resources
+from eks_llm.serving.risks import RISKS, risky
 from eks_llm.sizing.validity import Finding
 
 Props = Mapping[str, Any]
@@ -251,6 +252,19 @@ def pods(props: Props) -> Iterator[str]:
             yield f"{name}: image {image} names no version"
 
 
+def engines(props: Props) -> Iterator[str]:
+    """Of a ConfigMap with an engine.json."""
+    text = (props.get("data") or {}).get("engine.json")
+    if not isinstance(text, str):
+        return
+    try:
+        engine = json.loads(text).get("engine")
+    except (ValueError, AttributeError):
+        return
+    for argument in risky(engine if isinstance(engine, dict) else {}):
+        yield f"engine.json: {argument} is set: {RISKS[argument]}"
+
+
 def _for_pods(path: str) -> bool:
     return PurePosixPath(path).is_relative_to(NODE_FOLDER) and ".." not in PurePosixPath(path).parts
 
@@ -288,6 +302,7 @@ RULES = [
     Rule("tls-only-buckets", "Buckets refuse anyone, and plain HTTP.", ("aws:s3/bucketPolicy:BucketPolicy",),
          bucket_policy),
     Rule("confined-pods", "Pods get no more of their node than they need.", _WORKLOADS, pods),
+    Rule("confined-engines", "Engines take no argument that weakens isolation.", ("kubernetes:core/v1:ConfigMap",), engines),
 ]  # fmt: skip
 
 

@@ -132,6 +132,12 @@ def test_ngram_needs_no_second_model() -> None:
     assert args(engine)["speculative_config"]["prompt_lookup_max"] == 5
 
 
+def test_a_risk_that_is_named_is_taken() -> None:
+    engine = {"extra": {"trust_remote_code": True, "worker_cls": "auto"}, "acceptRisk": ["trust_remote_code"]}
+    assert args(engine)["trust_remote_code"] is True
+    assert args({"extra": {"trust_remote_code": False}})["trust_remote_code"] is False
+
+
 def test_any_other_argument_of_vllm_passes_through() -> None:
     assert args({"extra": {"scheduling_policy": "priority"}})["scheduling_policy"] == "priority"
 
@@ -289,6 +295,25 @@ def test_arguments_of_the_server_are_for_the_runtime_that_has_one() -> None:
         ),
         ({"extra": {"logits_processors": "x"}}, "logits_processors: 'x': write a list, such as [a, b]"),
         ({"extra": {"revision": 1}}, "revision: 1: write a text"),
+        (
+            {"extra": {"trust_remote_code": True}},
+            "extra.trust_remote_code: Python code that lies beside the weights runs in the engine, with the pod's "
+            "rights; if that is meant, add trust_remote_code to engine.acceptRisk",
+        ),
+        ({"extra": {"allowed_local_media_path": "/"}}, "requests may read the pod's files below this path"),
+        (
+            {"extra": {"structured_outputs_config": {"reasoning_parser_plugin": "/x.py"}}},
+            "add structured_outputs_config.reasoning_parser_plugin to engine.acceptRisk",
+        ),
+        (
+            {"extra": {"trust_remote_code": True, "worker_cls": "a.B"}, "acceptRisk": ["trust_remote_code"]},
+            "extra.worker_cls: the engine runs Python code that is named here",
+        ),
+        ({"acceptRisk": ["trust_remote_code"]}, "acceptRisk[0]: engine.extra does not set trust_remote_code"),
+        (
+            {"extra": {"trust_remote_code": True}, "acceptRisk": ["trust_remote_cod"]},
+            "acceptRisk[0]: 'trust_remote_cod' is no argument that is refused otherwise; did you mean 'trust_remote_code'?",
+        ),
         ({"gpuMemoryUtilization": 1.2}, "less than or equal to 1"),
         ({"maxNumSeqs": 0}, "greater than or equal to 1"),
     ],

@@ -175,6 +175,11 @@ BAD: list[tuple[str, Any, list[str]]] = [
         ["weights: securityContext.capabilities.add CHOWN", "weights: runs as root (runAsUser 0)"],
     ),
     (
+        "kubernetes:core/v1:ConfigMap",
+        {"data": {"engine.json": json.dumps({"engine": {"trust_remote_code": True, "seed": 1}})}},
+        ["engine.json: trust_remote_code is set: Python code that lies beside the weights"],
+    ),
+    (
         "kubernetes:apps/v1:Deployment",
         pod({}, initContainers=[fetch("SYS_ADMIN", "CHOWN")]),
         ["weights: securityContext.capabilities.add SYS_ADMIN"],
@@ -214,6 +219,8 @@ def test_what_is_refused(type_: str, props: Any, starts: list[str]) -> None:
             ),
         ),
         ("kubernetes:storage.k8s.io/v1:StorageClass", {"provisioner": "efs.csi.aws.com"}),
+        ("kubernetes:core/v1:ConfigMap", {"data": {"engine.json": '{"engine": {"seed": 1}}'}}),
+        ("kubernetes:core/v1:ConfigMap", {"data": {"engine.json": "[1]", "a": "b"}}),
         ("aws:ec2/vpc:Vpc", {}),
     ],
 )

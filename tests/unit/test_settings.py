@@ -364,6 +364,16 @@ def test_own_prices_that_cannot_be_read_are_a_problem_of_the_stack(root: Path) -
 # Memory and load ----------------------------------------------------------------------------------------------------
 
 
+def test_a_risk_that_is_accepted_stays_a_warning() -> None:
+    content = platform()
+    content["services"]["llama"]["engine"] = {"extra": {"trust_remote_code": True}}
+    assert any("services.llama.engine.extra.trust_remote_code: Python code" in line for line in problems(content)), (
+        problems(content)
+    )
+    content["services"]["llama"]["engine"]["acceptRisk"] = ["trust_remote_code"]
+    assert [w for w in settings(content)[1] if "engine.acceptRisk: trust_remote_code is accepted: Python code" in w]
+
+
 def test_accept_memory_turns_the_refusal_into_a_warning() -> None:
     content = platform()
     # Llama-3-70B in bfloat16 is 131 GiB; two A100-40 have 79.

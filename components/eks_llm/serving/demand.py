@@ -13,6 +13,7 @@ from ..sizing.stack import Pool, Service
 from ..sizing.validity import Finding
 from ..sizing.weights import weights_gib
 from . import scaling
+from .risks import RISKS
 from .targets import problems
 from .workload import share
 
@@ -82,6 +83,8 @@ def doubts(name: str, service: "ServiceSettings", pool: Pool) -> Iterator[Findin
     most = math.inf
     if found.estimate and service.runtime.value == "triton":
         most = found.estimate.slots + found.max_queued
+    for argument in sorted(service.engine.accept_risk):
+        yield Finding(f"{path}.engine.acceptRisk", f"{argument} is accepted: {RISKS[argument]}")
     for key, message in problems(service.scaling, service.slo, found, service.expected.tokens_per_request is not None):
         yield Finding(f"{path}.{key}", message)
     for key, message in scaling.warnings(service.scaling, begin.for_scaling, found.in_flight, most):

@@ -14,12 +14,13 @@ from pydantic import Field, field_validator, model_validator
 
 from ..catalog.models import ModelShape
 from ..catalog.quantization import KV_CACHES
-from ..core.faults import Faults
+from ..core.faults import Fault, Faults
 from ..core.model import Model
 from ..core.problems import nearest
 from ..core.timing import STALE_SECONDS, STALL_SECONDS, Drain
 from .extra import extra_problems
 from .limits import Limits
+from .risks import RISKS, risky
 
 # Arguments ----------------------------------------------------------------------------------------------------------
 
@@ -83,6 +84,9 @@ class EngineArgs(TypedDict):
     """Any other argument of the pinned vLLM's `AsyncEngineArgs`, in its own spelling and type, e.g.
     `{"scheduling_policy": "priority"}`; with runtime `openai` also those of `vllm serve` for tools and chat templates.
     What listens where and who may call (address, API key, TLS, …) is refused. Default: none."""
+    accept_risk: NotRequired[list[str]]
+    """Arguments in `extra` that are meant although they weaken what keeps clients, pods and node apart, e.g.
+    `[trust_remote_code]`. Default: none, and such arguments are refused."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +147,7 @@ class Engine(Model):
     max_lora_rank: int = 16
     frontends: int | None = Field(default=None, ge=1)
     extra: dict[str, Any] = {}
+    accept_risk: list[str] = []
 
     @field_validator("kv_cache_dtype")
     @classmethod
@@ -173,6 +178,29 @@ class Engine(Model):
         if found := list(extra_problems(extra)):
             raise Faults(*found)
         return extra
+
+    @model_validator(mode="after")
+    def _risks_are_meant(self) -> "Engine":
+        used = set(risky(self.extra))
+        found = [
+            Fault(
+                "extra",
+                "{risk}; if that is meant, add {name} to {key.engine.accept_risk}",
+                at=name,
+                name=name,
+                risk=RISKS[name],
+            )
+            for name in sorted(used - set(self.accept_risk))
+        ]
+        for number, name in enumerate(self.accept_risk):
+            if name not in RISKS:
+                text = "{name!r} is no argument that is refused otherwise{hint}"
+                found.append(Fault(f"accept_risk[{number}]", text, name=name, hint=nearest(name, list(RISKS))))
+            elif name not in used:
+                found.append(Fault(f"accept_risk[{number}]", "{key.engine.extra} does not set {name}", name=name))
+        if found:
+            raise Faults(*found)
+        return self
 
 
 def _relative(folder: str) -> None:
