@@ -302,7 +302,8 @@ RULES = [
     Rule("tls-only-buckets", "Buckets refuse anyone, and plain HTTP.", ("aws:s3/bucketPolicy:BucketPolicy",),
          bucket_policy),
     Rule("confined-pods", "Pods get no more of their node than they need.", _WORKLOADS, pods),
-    Rule("confined-engines", "Engines take no argument that weakens isolation.", ("kubernetes:core/v1:ConfigMap",), engines),
+    Rule("confined-engines", "Engines take no argument that weakens isolation.", ("kubernetes:core/v1:ConfigMap",),
+         engines),
 ]  # fmt: skip
 
 

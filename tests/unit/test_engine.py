@@ -312,7 +312,8 @@ def test_arguments_of_the_server_are_for_the_runtime_that_has_one() -> None:
         ({"acceptRisk": ["trust_remote_code"]}, "acceptRisk[0]: engine.extra does not set trust_remote_code"),
         (
             {"extra": {"trust_remote_code": True}, "acceptRisk": ["trust_remote_cod"]},
-            "acceptRisk[0]: 'trust_remote_cod' is no argument that is refused otherwise; did you mean 'trust_remote_code'?",
+            "acceptRisk[0]: 'trust_remote_cod' is no argument that is refused otherwise; did you mean "
+            "'trust_remote_code'?",
         ),
         ({"gpuMemoryUtilization": 1.2}, "less than or equal to 1"),
         ({"maxNumSeqs": 0}, "greater than or equal to 1"),
