@@ -247,7 +247,8 @@ def test_a_signal_ends_every_level_and_what_it_started(tmp_path: Path, number: i
     assert not [pid for pid in seen if is_there(pid)]
 
 
-NICENESS = "import os; print(os.nice(0)); print(open('/proc/self/autogroup').read().split()[-1])"
+# A session may have no group of its own; the file is empty then.
+NICENESS = "import os; print(os.nice(0), (open('/proc/self/autogroup').read().split() or ['none'])[-1])"
 LOOKS = f"""
 import pathlib, sys, time
 pathlib.Path(sys.argv[1]).touch()
@@ -265,8 +266,12 @@ def test_what_yields_runs_beside_another_level_and_behind_it(tmp_path: Path) -> 
     unit = job(tmp_path, sys.executable, "-c", LOOKS, *reversed(files), name=names[1])
     unit.yields = True
     run([serving, unit], 1, lambda _: None, lambda _: None)  # each waits until the other runs
-    assert unit.log.read_text().split() == ["19", "19"]
-    assert serving.log.read_text().split() == [str(os.nice(0)), "0"]
+    niceness, group = unit.log.read_text().split()
+    assert niceness == "19"
+    assert group in {"19", "none"}
+    niceness, group = serving.log.read_text().split()
+    assert niceness == str(os.nice(0))
+    assert group in {"0", "none"}
 
 
 def test_a_level_starts_with_the_default_handling_of_ctrl_c(tmp_path: Path) -> None:
