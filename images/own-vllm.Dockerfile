@@ -3,15 +3,15 @@
 #   docker build -f images/own-vllm.Dockerfile --build-arg VLLM=0.32.0 -t … .
 #
 # The plain Triton image has the Python backend but no vLLM, and its CUDA must be at least the one that vLLM's wheel is
-# built for. Also set the version in components/eks_llm/model_repository/requirements.txt and run tests/serving with it.
+# built for. Also set the version in model_repository/requirements.txt and run tests/serving with it.
 ARG BASE=nvcr.io/nvidia/tritonserver:26.08-py3
 FROM ${BASE}
 ARG VLLM
 RUN test -n "$VLLM" || { echo "say --build-arg VLLM=<release>" >&2; exit 1; }; \
     python3 -m pip install --no-cache-dir --break-system-packages "vllm==$VLLM"
 
-COPY components/eks_llm/model_repository/llm /models-repo/llm
-COPY components/eks_llm/model_repository/vllm_model /models-repo/vllm_model
+COPY model_repository/llm /models-repo/llm
+COPY model_repository/vllm_model /models-repo/vllm_model
 # Fails the build where this vLLM lacks an internal that the model repository uses.
 RUN cd /models-repo/llm/1 && python3 -c "import vllm_internals; vllm_internals.probe()"
 

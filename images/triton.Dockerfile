@@ -11,13 +11,13 @@ LABEL org.opencontainers.image.title="eks-llm Triton + vLLM" \
       org.opencontainers.image.source="https://github.com/example/eks-llm"
 
 # The build fails where the base image's vLLM is not the one that the model repository is written for.
-COPY components/eks_llm/model_repository/requirements.txt /opt/eks-llm/requirements.txt
+COPY model_repository/requirements.txt /opt/eks-llm/requirements.txt
 RUN wanted=$(sed -n 's/^vllm==//p' /opt/eks-llm/requirements.txt) && \
     found=$(python3 -c 'from importlib.metadata import version; print(version("vllm").split("+")[0])') && \
     if [ "$wanted" != "$found" ]; then echo "base image has vLLM $found, model repository wants $wanted" >&2; exit 1; fi
 
-COPY components/eks_llm/model_repository/llm /models-repo/llm
-COPY components/eks_llm/model_repository/vllm_model /models-repo/vllm_model
+COPY model_repository/llm /models-repo/llm
+COPY model_repository/vllm_model /models-repo/vllm_model
 
 # Not root; nothing is written outside /dev/shm (EKS_LLM_RUN_DIR), /tmp and the cache folders of the pod.
 USER 1000:1000

@@ -78,7 +78,7 @@ def project_copy(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for file in ROOT.glob("Pulumi*.yaml"):
         (folder / file.name).write_text(file.read_text())
-    for name in ("infra", "components", "requirements.txt"):
+    for name in ("infra", "components", "model_repository", "requirements.txt"):
         (folder / name).symlink_to(ROOT / name)
     (folder / ".venv").symlink_to(sys.prefix)  # where Pulumi.yaml says that the packages are
     (folder / EXISTING_CLUSTER).parent.mkdir(parents=True)

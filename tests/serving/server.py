@@ -19,7 +19,7 @@ from typing import Any
 from embedded.serving_env import ROOT, ensure
 from tests.serving import sessions
 
-REPOSITORY = ROOT / "components" / "eks_llm" / "model_repository"
+REPOSITORY = ROOT / "model_repository"
 EXAMPLE = ROOT / "examples" / "ensemble"
 START_SECONDS = 600
 

@@ -13,9 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from tests.suite.levels import LEVELS
 
-PODS = "components/eks_llm"
-"""Where the programs of pods lie."""
-IMPORT_ROOTS = ("components", "infra", "policy", f"{PODS}/model_repository/llm/1", f"{PODS}/openai_middleware", "")
+IMPORT_ROOTS = ("components", "infra", "policy", "model_repository/llm/1", "openai_middleware", "")
 """Folders below which a module's name begins, as PYTHONPATH has them somewhere."""
 EVERYWHERE = ("requirements.txt", "requirements-dev.txt", "pyproject.toml", "components/pyproject.toml")
 """Files that decide what is installed, or how tests run."""

@@ -44,9 +44,7 @@ COMPONENTS: list[type[pulumi.ComponentResource]] = [
     for name, value in defined_in(module)
     if inspect.isclass(value) and issubclass(value, pulumi.ComponentResource) and not name.startswith("_")
 ]
-PODS = ("model_repository", "openai_middleware")
-"""Folders of programs that run in pods, without this package."""
-SOURCES = sorted(file for file in PACKAGE.rglob("*.py") if file.relative_to(PACKAGE).parts[0] not in PODS)
+SOURCES = sorted(PACKAGE.rglob("*.py"))
 
 
 def layer_of(file: Path) -> str:

@@ -45,7 +45,7 @@ def test_an_unknown_stack_is_refused_with_the_nearest() -> None:
 def changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], Stack]:
     """The stack `local` with a part of its file replaced."""
     root = Path(__file__).parents[2]
-    for name in ("infra", "components"):
+    for name in ("infra", "components", "model_repository"):
         (tmp_path / name).symlink_to(root / name)
     (tmp_path / "Pulumi.yaml").write_text((root / "Pulumi.yaml").read_text())
     monkeypatch.setattr("embedded.stack.ROOT", tmp_path)

@@ -66,8 +66,8 @@ def test_the_self_test_is_where_the_script_looks(file: Path) -> None:
     targets = {words[-2]: words[-1] for words in map(shlex.split, texts(file, "COPY"))}
     assert targets["images/self-test"] == "/usr/local/bin/self-test"
     (program,) = re.findall(r"python3 (\S+)", (ROOT / "images" / "self-test").read_text())
-    assert program == f"{targets['components/eks_llm/model_repository/llm']}/1/self_test.py"
-    assert (ROOT / "components" / "eks_llm" / "model_repository" / "llm" / "1" / "self_test.py").is_file()
+    assert program == f"{targets['model_repository/llm']}/1/self_test.py"
+    assert (ROOT / "model_repository" / "llm" / "1" / "self_test.py").is_file()
 
 
 @each
@@ -94,7 +94,7 @@ def test_the_versions_are_the_catalogues() -> None:
     assert with_vllm == f"{image.repository}:{image.tag}"
     release = image.tag.split("-")[0]
     assert plain == f"{image.repository}:{release}-py3"  # NVIDIA's name of the image without an inference engine
-    pins = (ROOT / "components" / "eks_llm" / "model_repository" / "requirements.txt").read_text()
+    pins = (ROOT / "model_repository" / "requirements.txt").read_text()
     assert re.findall(r"^vllm==(.+)$", pins, re.MULTILINE) == [image.vllm]
 
 

@@ -66,11 +66,7 @@ def tree() -> Reach:
             "tests/unit/test_catalog_instances.py",
             "tests/unit/test_processes.py",
         ),
-        (
-            "components/eks_llm/model_repository/llm/1/model.py",
-            "tests/serving/test_streaming.py",
-            "tests/unit/test_sizing_memory.py",
-        ),
+        ("model_repository/llm/1/model.py", "tests/serving/test_streaming.py", "tests/unit/test_sizing_memory.py"),
         ("infra/__main__.py", "tests/engine/test_stacks.py", "tests/serving/test_streaming.py"),
         ("tests/rules/service_pods.yaml", "tests/rules/test_rules.py", "tests/engine/test_stacks.py"),
         ("docs/runbooks/KedaDown.md", "tests/rules/test_runbook_queries.py", "tests/cluster/test_keda.py"),
